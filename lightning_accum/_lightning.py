@@ -1,0 +1,119 @@
+"""Every private name of Lightning that this package touches, each with its reason.
+
+Checked on Lightning 2.4 to 2.6. ``tests/test_lightning_names.py`` fails when one of them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch import Tensor
+
+
+def is_last_batch_of_epoch(trainer: pl.Trainer) -> bool:
+    """Return whether the micro-batch in progress is its epoch's last, as far as Lightning knows.
+
+    Private because no public attribute says so for a loader without a length.
+    """
+    return trainer.fit_loop.epoch_loop._num_ready_batches_reached()
+
+
+def num_ready_batches(trainer: pl.Trainer) -> int:
+    """Return the micro-batches of this epoch that were fetched, the present one included once it has begun."""
+    return int(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
+
+
+def place_of_next_batch(trainer: pl.Trainer) -> tuple[int, bool]:
+    """Return the index of a batch that was fetched but not counted yet, and whether it is its epoch's last."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    batch_idx = int(progress.current.ready)
+    return batch_idx, progress.is_last_batch or batch_idx + 1 == trainer.num_training_batches
+
+
+def step_outside_batch(trainer: pl.Trainer, loss: Tensor) -> None:
+    """Make an optimizer step as Lightning makes one at a batch, with gradients that are there already.
+
+    Private because the public ``optimizer.step`` would leave out the module's ``optimizer_step`` hook, the precision
+    plugin (unscaling, clipping, ``on_before_optimizer_step``) and the count behind ``trainer.global_step``.
+    """
+    epoch_loop = trainer.fit_loop.epoch_loop
+    epoch_loop.automatic_optimization._optimizer_step(epoch_loop.batch_idx, lambda: loss)
+
+
+def step_schedulers_outside_batch(trainer: pl.Trainer) -> None:
+    """Advance the schedulers that step with the optimizer, and the count that loggers step by, after such a step."""
+    epoch_loop = trainer.fit_loop.epoch_loop
+    epoch_loop.update_lr_schedulers("step", update_plateau_schedulers=False)
+    epoch_loop.update_lr_schedulers("step", update_plateau_schedulers=True)
+    epoch_loop._batches_that_stepped += 1
+
+
+def logging_step(trainer: pl.Trainer) -> int:
+    """Return the step that Lightning hands to loggers."""
+    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
+
+
+def uncount_optimizer_step(trainer: pl.Trainer) -> None:
+    """Take back the optimizer step that Lightning is about to count, because none was made.
+
+    Private because ``trainer.global_step`` is derived from these counters, which move whenever the loop reaches the
+    optimizer, also if nothing was updated.
+    """
+    progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step
+    for counter in (progress.total, progress.current):
+        counter.ready -= 1
+        counter.completed -= 1
+
+
+def will_log_this_step(trainer: pl.Trainer) -> bool:
+    """Return whether loggers get the values of the optimizer step in progress."""
+    return bool(trainer._logger_connector.should_update_logs)
+
+
+def load_train_dataloader(trainer: pl.Trainer) -> Any:
+    """Return the training loader, made now if it was not yet, exactly as ``estimated_stepping_batches`` does."""
+    if trainer.train_dataloader is None:
+        trainer.fit_loop.setup_data()
+    return trainer.train_dataloader
+
+
+def changes_batch_on_device(trainer: pl.Trainer) -> bool:
+    """Return whether the module or the data module may change a batch after its transfer to the device."""
+    hook = "on_after_batch_transfer"
+    datamodule = getattr(trainer, "datamodule", None)
+    overridden_in_data = datamodule is not None and is_overridden(hook, datamodule, pl.LightningDataModule)
+    return overridden_in_data or is_overridden(hook, trainer.lightning_module)
+
+
+def adopt_trainer(trainer: pl.Trainer, count_steps: Callable[[], float]) -> None:
+    """Let ``trainer.estimated_stepping_batches`` return ``count_steps()``, by extending the class of this one trainer.
+
+    The property divides by a constant factor and rounds once an epoch, which is wrong as soon as the factor changes;
+    nearly every one-cycle or cosine schedule is built from it.
+    """
+    kind = type(trainer)
+    bases = (_CountsSteps,) if kind is pl.Trainer else (_CountsSteps, kind)
+    trainer.__class__ = type(kind.__name__, bases, {"_adopted_from": kind})
+    trainer._count_steps = count_steps
+
+
+def release_trainer(trainer: pl.Trainer) -> None:
+    """Give the trainer its own class back."""
+    if isinstance(trainer, _CountsSteps):
+        del trainer._count_steps
+        trainer.__class__ = trainer._adopted_from
+
+
+class _CountsSteps(pl.Trainer):
+    """The property that replaces Lightning's own."""
+
+    _adopted_from: type[pl.Trainer]
+    _count_steps: Callable[[], float]
+
+    @property
+    def estimated_stepping_batches(self) -> float:
+        """The optimizer steps of the whole training, counted from the schedule."""
+        return self._count_steps()

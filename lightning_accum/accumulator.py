@@ -1,0 +1,365 @@
+"""One training's accumulation: the windows of `window.py` and the sums of `weighting.py`, met by real micro-batches.
+
+The callback tells it when a micro-batch begins, the strategy hands it what ``training_step`` returned, asks it for the
+loss to go backward from, and lets it finish the window before the optimizer sees a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch import Tensor
+from torch.nn import Parameter
+
+from lightning_accum import _lightning
+from lightning_accum.errors import ConfigError
+from lightning_accum.gradients.rescale import scale_gradients
+from lightning_accum.gradients.sync import Ranks
+from lightning_accum.gradients.terms import TermGradients
+from lightning_accum.microbatch.measure import BatchMeter
+from lightning_accum.microbatch.outputs import StepOutput, read_output
+from lightning_accum.progress import Progress
+from lightning_accum.state import AccumulationState
+from lightning_accum.weighting import MAX_TERMS, gradient_factor, loss_factor
+from lightning_accum.window import Ahead, Divisor, OpenWindow, Window, WindowRules, fraction_of_training
+
+
+@dataclass(frozen=True)
+class ClosedWindow:
+    """What is shown of a window after its optimizer step; sums are over all ranks."""
+
+    mean_loss: Tensor
+    num_micro_batches: int
+    num_samples: float
+    num_items: float
+
+
+class Accumulator:
+    """Weighs, sums and finishes the windows of one ``fit``.
+
+    Args:
+        trainer: the trainer, its strategy set up.
+        rules: when windows open and close.
+        meter: what a micro-batch weighs and holds.
+        divisor: what a short window divides by.
+        state: where everything that must survive is kept; changed in place.
+    """
+
+    def __init__(
+        self, trainer: pl.Trainer, rules: WindowRules, meter: BatchMeter, divisor: Divisor, state: AccumulationState
+    ) -> None:
+        self.trainer = trainer
+        self.rules = rules
+        self.meter = meter
+        self.divisor = divisor
+        self.state = state
+        self.ranks: Ranks = meter.ranks
+        self.holds_last_batch = False
+        self.closed: ClosedWindow | None = None
+        self._is_last_batch = False
+        self.step_output: StepOutput | None = None
+        self._is_reduced = True
+        self._terms: TermGradients | None = None
+        self._loss_sums: list[Tensor] = []
+        self._shown: tuple[int, int] | None = None
+
+    # ------------------------------------------------------------------ a micro-batch begins
+
+    def begin(self, batch: Any, batch_idx: int, is_last: bool) -> None:
+        """Put the micro-batch into the open window, or open one, and show the trainer the factor."""
+        state = self.state
+        self.closed = self.step_output = None
+        self._is_reduced = True
+        self._is_last_batch = is_last
+        opens = state.window is None
+        if opens:
+            self._loss_sums = []
+            if self.ranks.world_size == 1:
+                state.references = [0.0] * MAX_TERMS
+        window = self.rules.begin(
+            state.window,
+            self.progress() if opens else _NOT_ASKED,
+            batch_idx=batch_idx,
+            count=self.meter.count_over_ranks(batch, self.rules.unit),
+            ahead=self._ahead(batch_idx, is_last),
+        )
+        state.window = window
+        state.num_micro_steps += 1
+        self.holds_last_batch = is_last and not window.closes
+        self._show(window.as_window())
+        if opens and self.rules.unit != "micro_batches":
+            self.meter.tell_indivisible(window.target, window.num_counted, self.rules.unit)
+
+    def progress(self) -> Progress:
+        """Return what training has done so far, over closed windows."""
+        state, trainer = self.state, self.trainer
+        batches = trainer.num_training_batches
+        epochs = trainer.max_epochs
+        total = int(batches * epochs) if epochs and epochs > 0 and batches != float("inf") else None
+        max_steps = trainer.max_steps if trainer.max_steps > 0 else None
+        return Progress(
+            epoch=trainer.current_epoch,
+            num_optimizer_steps=state.num_optimizer_steps,
+            num_micro_steps=state.num_micro_steps,
+            num_samples=state.num_samples,
+            num_items=state.num_items,
+            fraction=fraction_of_training(state.num_micro_steps, state.num_optimizer_steps, total, max_steps),
+        )
+
+    def _ahead(self, batch_idx: int, is_last: bool) -> Ahead:
+        batches = self.trainer.num_training_batches
+        known = batches != float("inf")
+        in_epoch = 1 if is_last else max(2, int(batches) - batch_idx) if known else None
+        if self.rules.epoch_end != "carry":
+            return Ahead(in_epoch)
+        epochs = self.trainer.max_epochs
+        if in_epoch is None or epochs is None or epochs < 0:
+            return Ahead(in_epoch)
+        epochs_left = epochs - 1 - self.trainer.current_epoch
+        if epochs_left == 0:
+            return Ahead(in_epoch, in_epoch)
+        return Ahead(in_epoch, in_epoch + epochs_left * int(batches) if known else None)
+
+    def _show(self, window: Window) -> None:
+        if self._shown != (int(window), window.first):
+            self.trainer.accumulate_grad_batches = window
+            self._shown = (int(window), window.first)
+
+    # ------------------------------------------------------------------ its loss
+
+    @property
+    def window(self) -> OpenWindow:
+        """The open window; only asked while there is one."""
+        assert self.state.window is not None, "no micro-batch has begun"
+        return self.state.window
+
+    def weigh(self, batch: Any, output: Any) -> Any:
+        """Add what ``training_step`` returned to the window's sums; return it in the form that Lightning takes."""
+        step = read_output(output, self.trainer.strategy.root_device)
+        self.step_output = step
+        if step.is_foreign:
+            return output
+        step.weights, num_samples = self.meter.weigh(batch, step)
+        self._agree_on_references(step.weights)
+        self.state.add(step.weights, num_samples)
+        self._add_losses(step.losses, step.weights)
+        return step.for_lightning
+
+    def _agree_on_references(self, weights: list[float]) -> None:
+        references = self.state.references
+        if self.ranks.world_size == 1:
+            for term, weight in enumerate(weights):
+                references[term] = references[term] or weight
+        elif not any(references):
+            self.state.references = self.ranks.max(weights + [0.0] * (MAX_TERMS - len(weights)))
+
+    def _reference(self, term: int) -> float:
+        return self.state.references[term] or 1.0
+
+    def _add_losses(self, losses: Sequence[Tensor], weights: Sequence[float]) -> None:
+        for term, (loss, weight) in enumerate(zip(losses, weights, strict=True)):
+            value = loss.detach()
+            if value.dtype in (torch.float16, torch.bfloat16):
+                value = value.float()
+            ratio = weight / self._reference(term)
+            value = value if ratio == 1.0 else value * ratio if ratio else torch.zeros_like(value)
+            if len(self._loss_sums) <= term:
+                self._loss_sums.append(value)
+            else:
+                self._loss_sums[term] = self._loss_sums[term] + value
+
+    def loss_for_backward(self, closure_loss: Tensor) -> Tensor | None:
+        """Return the loss to go backward from, ``None`` if this micro-batch adds nothing to the first term.
+
+        Gradients of further loss terms are added here to their own sums.
+        """
+        step, factor = self.step_output, self.window.factor
+        assert step is not None, "no training_step was weighed"
+        for term in range(1, len(step.losses)):
+            if step.weights[term]:
+                loss = step.losses[term] * loss_factor(step.weights[term], self._reference(term), factor)
+                self._term_gradients().add(term, self._scaled(loss))
+        if not step.weights or not step.weights[0]:
+            return None
+        if step.weights[0] != self._reference(0):
+            return step.losses[0] * loss_factor(step.weights[0], self._reference(0), factor)
+        if len(step.losses) == 1 and int(self.trainer.accumulate_grad_batches) == factor:
+            return closure_loss
+        return step.losses[0] / factor
+
+    def _scaled(self, loss: Tensor) -> Tensor:
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        return loss if scaler is None else scaler.scale(loss)
+
+    @property
+    def must_join_reduction(self) -> bool:
+        """Whether other ranks may be waiting for this rank's backward, even if it has nothing to add."""
+        return self.ranks.world_size > 1 and self.window.closes
+
+    def parameters(self) -> list[Parameter]:
+        """Return the module's parameters, in an order that all ranks share."""
+        return list(self.trainer.lightning_module.parameters())
+
+    def _term_gradients(self) -> TermGradients:
+        if self._terms is None:
+            self._terms = TermGradients(self.parameters())
+        return self._terms
+
+    # ------------------------------------------------------------------ the window ends
+
+    def finish(self) -> bool:
+        """Divide the window's gradients by its true total; return ``False`` if there is nothing to step with."""
+        state, window = self.state, self.window
+        local = [state.num_window_samples, state.num_contributing, *state.weights]
+        (num_samples, num_contributing, *weights), loss_sums = self.ranks.sum_with(local, self._padded_losses())
+        if not any(weights):
+            self._end_empty(num_samples)
+            return False
+        share = 1.0
+        if self.divisor == "planned":
+            share = window.share_held(num_contributing / self.ranks.world_size, self.rules.unit)
+        self._rescale(weights, share)
+        mean_loss = sum(
+            loss_sum * (self._reference(term) / weights[term])
+            for term, loss_sum in enumerate(loss_sums[: len(weights)])
+            if weights[term]
+        )
+        assert isinstance(mean_loss, Tensor)
+        self._result = ClosedWindow(mean_loss, window.num_micro_batches, num_samples, sum(weights))
+        self._next_references = [weight / num_contributing for weight in weights]
+        return True
+
+    def _padded_losses(self) -> Tensor | Sequence[Tensor]:
+        if self.ranks.world_size == 1:
+            return self._loss_sums
+        padded = torch.zeros(MAX_TERMS, dtype=torch.float64, device=self.ranks.device)
+        for term, loss_sum in enumerate(self._loss_sums):
+            padded[term] = loss_sum
+        return padded
+
+    def _rescale(self, weights: Sequence[float], share: float) -> None:
+        factor, world_size = self.window.factor, self.ranks.world_size
+        parameters = self.parameters()
+        if not self._is_reduced:
+            self.ranks.average_gradients(parameters)
+        if weights[0]:
+            scale_gradients(parameters, gradient_factor(weights[0], self._reference(0), factor, world_size, share))
+        for term in range(1, MAX_TERMS):
+            if weights[term]:
+                scale = gradient_factor(weights[term], self._reference(term), factor, world_size, share)
+                self._term_gradients().apply(term, scale, self.ranks)
+        self._terms = None
+
+    def commit(self) -> None:
+        """Count the window, after its optimizer step."""
+        state, closed = self.state, self._result
+        state.num_optimizer_steps += 1
+        state.num_samples += closed.num_samples
+        state.num_items += closed.num_items
+        if self.ranks.world_size > 1:
+            state.references = self._next_references
+        state.clear_window()
+        self.closed = closed
+
+    def _end_empty(self, num_samples: float) -> None:
+        """Leave a window that holds no item: nothing is updated, nothing counts as a step."""
+        state, window = self.state, self.window
+        state.num_empty_windows += 1
+        state.num_samples += num_samples
+        if state.num_empty_windows == 1:
+            rank_zero_warn(
+                f"The window of {window.num_micro_batches} micro-batches before batch {window.first} + "
+                f"{window.num_micro_batches} of epoch {self.trainer.current_epoch} held no valid item on any rank: no "
+                "optimizer step was made, no scheduler advanced. Further ones are counted in num_empty_windows."
+            )
+        _lightning.uncount_optimizer_step(self.trainer)
+        self.holds_last_batch = self._is_last_batch
+        self._show(Window(window.num_micro_batches + 1, window.first))
+        self._terms = None
+        state.clear_window()
+
+    def replay(self, closure: Callable[[], Any], result: Any) -> Callable[[], Any]:
+        """Return a closure for the optimizer: the first call gives ``result``, a further one evaluates anew.
+
+        Raises:
+            ConfigError: at the second call, if the window holds more than this micro-batch.
+        """
+        calls = 0
+
+        def replayed() -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                return result
+            if self.window.num_micro_batches > 1:
+                raise ConfigError(
+                    "expected an optimizer that evaluates its closure once, but got a second evaluation in a window of "
+                    f"{self.window.num_micro_batches} micro-batches (only its last one could be evaluated anew). Use a "
+                    "factor of 1 with such an optimizer (LBFGS, SAM), or another optimizer."
+                )
+            self.state.weights = [0.0] * MAX_TERMS
+            self.state.num_window_samples = self.state.num_contributing = 0.0
+            self._loss_sums = []
+            again = closure()
+            self.finish()
+            return again
+
+        return replayed
+
+    # ------------------------------------------------------------------ ends outside a training batch
+
+    def skip_missing_batch(self, batch_idx: int, is_last: bool) -> None:
+        """Give a batch that the loader left out (``None``) its place in the window, which it may end."""
+        if self.ranks.world_size > 1:
+            raise ConfigError(
+                f"expected a batch on every rank, but got None at batch {batch_idx} on rank "
+                f"{self.trainer.global_rank}. Leave out samples in the data set or sampler instead."
+            )
+        opens = self.state.window is None
+        self.begin(None, batch_idx, is_last)
+        if opens:
+            self.trainer.optimizers[0].zero_grad()
+        if not self.window.closes:
+            return
+        window = self.window
+        self._show(Window(window.num_micro_batches, batch_idx - window.num_micro_batches))
+        _lightning.step_outside_batch(self.trainer, self._no_loss())
+        if self.closed is not None:
+            self._show(window.as_window())
+
+    def flush(self) -> None:
+        """Make the step of a window that ended without one: training was stopped, or its loader ended early."""
+        window = self.window
+        window.closes = True
+        self.holds_last_batch = self._is_last_batch = False
+        self._is_reduced = False
+        ready = _lightning.num_ready_batches(self.trainer)
+        self._show(Window(window.num_micro_batches, ready - window.num_micro_batches))
+        _lightning.step_outside_batch(self.trainer, self._no_loss())
+        if self.closed is not None:
+            _lightning.step_schedulers_outside_batch(self.trainer)
+
+    def drop(self) -> None:
+        """Throw the open window away."""
+        num_samples, *weights = self.ranks.sum([self.state.num_window_samples, *self.state.weights])
+        self.state.num_samples += num_samples
+        self.state.num_items += sum(weights)
+        self.state.num_dropped_windows += 1
+        self._terms = None
+        self.state.clear_window()
+
+    def carry(self, num_batches: int) -> None:
+        """Count the open window's first micro-batch from the start of the next epoch."""
+        self.window.first -= num_batches
+        self._shown = None
+
+    def _no_loss(self) -> Tensor:
+        return torch.zeros((), device=self.trainer.strategy.root_device)
+
+
+_NOT_ASKED = Progress()

@@ -1,0 +1,249 @@
+"""The callback that a user adds: ``Trainer(callbacks=[GradientAccumulation(...)])``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
+from typing_extensions import override
+
+from lightning_accum import _lightning
+from lightning_accum.accumulator import Accumulator, ClosedWindow
+from lightning_accum.checks import check_trainer
+from lightning_accum.counting import Weight, as_weight
+from lightning_accum.forecast import count_optimizer_steps
+from lightning_accum.gradients.sync import Ranks
+from lightning_accum.microbatch.measure import BatchMeter
+from lightning_accum.progress import Progress
+from lightning_accum.schedules import Constant, Schedule, as_schedule
+from lightning_accum.state import AccumulationState
+from lightning_accum.strategy import AccumulationMixin, adopt_strategy, release_strategy
+from lightning_accum.window import Divisor, EpochEnd, Unit, Window, WindowRules, check_choice
+
+
+class GradientAccumulation(Callback):
+    """Makes one optimizer step exactly the step that one large batch would have made.
+
+    Args:
+        schedule: how much a window holds: a number, Lightning's dict ``{0: 1, 4: 8}`` (keys are epochs, counted from
+            0), a text such as ``"0:1,4:8"``, a :class:`~lightning_accum.Schedule`, or a callable of
+            :class:`~lightning_accum.Progress`. Default: the trainer's ``accumulate_grad_batches``.
+        unit: what that number counts: ``"micro_batches"`` on each rank, or ``"samples"`` or ``"items"`` over all ranks.
+        weight: the items that a micro-batch's mean loss is a mean over: ``"samples"``, ``"tokens"``, ``"pixels"``,
+            ``"equal"``, ``"returned"``, a :class:`~lightning_accum.Weight`, or a callable of (batch, outputs). A
+            ``training_step`` that returns ``{"loss": ..., "num_items": ...}`` says it itself.
+        epoch_end: what becomes of a short window at the end of an epoch: ``"flush"`` steps with what it holds,
+            ``"carry"`` continues it in the next epoch, ``"drop"`` throws it away.
+        divisor: ``"actual"`` divides a short window by what it holds; ``"planned"`` by what was planned, which makes
+            its step shorter.
+        log: whether to log the window's mean loss, factor, effective batch size and items once an optimizer step.
+        log_prefix: what the names of logged values begin with.
+        progress_bar: whether to show the mean loss and the factor in the progress bar.
+
+    Raises:
+        ConfigError: for settings that cannot be used, here or when ``fit`` begins.
+
+    Example:
+        >>> from lightning.pytorch import Trainer
+        >>> from lightning.pytorch.demos.boring_classes import BoringModel
+        >>> callback = GradientAccumulation({0: 1, 1: 4}, weight="equal")
+        >>> trainer = Trainer(
+        ...     callbacks=[callback], max_epochs=2, limit_train_batches=10, limit_val_batches=0, logger=False,
+        ...     enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, accelerator="cpu",
+        ... )
+        >>> trainer.fit(BoringModel())
+        >>> trainer.global_step
+        13
+    """
+
+    def __init__(
+        self,
+        schedule: int | str | dict[int, int] | Schedule | Callable[[Progress], float] | None = None,
+        *,
+        unit: Unit = "micro_batches",
+        weight: str | Weight | Callable[[Any, Any], Any] = "samples",
+        epoch_end: EpochEnd = "flush",
+        divisor: Divisor = "actual",
+        log: bool = True,
+        log_prefix: str = "accumulation",
+        progress_bar: bool = True,
+    ) -> None:
+        self.rules = WindowRules(Constant(1) if schedule is None else as_schedule(schedule), unit, epoch_end)
+        self.weight = as_weight(weight)
+        check_choice(divisor, Divisor, "divisor")
+        self.divisor = divisor
+        self.log = log
+        self.log_prefix = log_prefix
+        self.progress_bar = progress_bar
+        self.state = AccumulationState()
+        self.accumulator: Accumulator | None = None
+        self._takes_trainers_factor = schedule is None
+        self._restored = False
+        self._factor_before: int | None = None
+
+    # ------------------------------------------------------------------ set up, and leave no trace
+
+    @override
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if stage != "fit":
+            return
+        if self._takes_trainers_factor:
+            factor = Constant(int(trainer.accumulate_grad_batches))
+            self.rules = WindowRules(factor, self.rules.unit, self.rules.epoch_end)
+        check_trainer(trainer, self, self.rules.schedule, self.weight, self.rules.unit)
+        self._factor_before = trainer.accumulate_grad_batches
+        ranks = Ranks(trainer.world_size, trainer.strategy.root_device)
+        meter = BatchMeter(self.weight, ranks, trainer, short_batch_ends_window=self.rules.epoch_end == "flush")
+        self.accumulator = Accumulator(trainer, self.rules, meter, self.divisor, self.state)
+        adopt_strategy(trainer.strategy, self.accumulator)
+        _lightning.adopt_trainer(trainer, lambda: count_optimizer_steps(trainer, self.rules))
+        # first of all callbacks, so that every other one sees the user's own loss and the finished window
+        trainer.callbacks = [self, *(other for other in trainer.callbacks if other is not self)]
+
+    @override
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._release(trainer)
+
+    @override
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._release(trainer)
+
+    def _release(self, trainer: pl.Trainer) -> None:
+        """Give the trainer back as it was found."""
+        if self.accumulator is None:
+            return
+        self.accumulator = None
+        release_strategy(trainer.strategy)
+        _lightning.release_trainer(trainer)
+        trainer.accumulate_grad_batches = self._factor_before  # type: ignore[assignment]
+
+    # ------------------------------------------------------------------ training
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        restored, self._restored = self._restored, False
+        if not restored:
+            begun = trainer.global_step > 0
+            self._assign(self.state if begun else AccumulationState())
+            self.state.num_optimizer_steps = trainer.global_step
+        ready = _lightning.num_ready_batches(trainer)
+        window = self.state.window
+        if window is None:
+            trainer.accumulate_grad_batches = Window(1, ready)
+            return
+        rank_zero_warn(
+            f"Training goes on inside a window of which {window.num_micro_batches} of {window.factor} micro-batches "
+            "were seen, but their gradients were not saved: the window starts anew and divides by what it then holds."
+        )
+        trainer.accumulate_grad_batches = Window(window.num_micro_batches + 1, ready - window.num_micro_batches)
+        self.state.clear_window()
+
+    def _assign(self, state: AccumulationState) -> None:
+        self.state = state
+        if self.accumulator is not None:
+            self.accumulator.state = state
+
+    @override
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        assert self.accumulator is not None
+        self.accumulator.begin(batch, batch_idx, _lightning.is_last_batch_of_epoch(trainer))
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        accumulator = self.accumulator
+        assert accumulator is not None
+        step = accumulator.step_output
+        if step is not None and isinstance(outputs, dict):
+            if step.for_user is None:
+                outputs.clear()
+            else:
+                outputs["loss"] = step.for_user
+        if accumulator.closed is not None and self.log:
+            values = self._values(accumulator.closed)
+            shown = {name: self.progress_bar and name.endswith(("/loss", "/factor")) for name in values}
+            for name, value in values.items():
+                pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=shown[name], batch_size=1)
+
+    def _values(self, closed: ClosedWindow) -> dict[str, Any]:
+        values = {
+            "loss": closed.mean_loss.float(),
+            "factor": float(closed.num_micro_batches),
+            "num_items": float(closed.num_items),
+        }
+        if closed.num_samples == closed.num_samples:
+            values["effective_batch_size"] = float(closed.num_samples)
+        return {f"{self.log_prefix}/{name}": value for name, value in values.items()}
+
+    @override
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        accumulator, window = self.accumulator, self.state.window
+        if accumulator is None or window is None:
+            return
+        if self.rules.epoch_end == "flush":
+            self._flush(trainer)
+        elif self.rules.epoch_end == "carry":
+            accumulator.carry(_lightning.num_ready_batches(trainer))
+        else:
+            rank_zero_warn(
+                f"A window of {window.num_micro_batches} of {window.factor} micro-batches at the end of epoch "
+                f"{trainer.current_epoch} was dropped (epoch_end='drop'); {self.state.num_dropped_windows + 1} so far."
+            )
+            accumulator.drop()
+
+    @override
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.accumulator is not None and self.state.window is not None:
+            self._flush(trainer)
+
+    def _flush(self, trainer: pl.Trainer) -> None:
+        """Make the step that no batch made, and log it, as nothing else will."""
+        assert self.accumulator is not None
+        step = _lightning.logging_step(trainer)
+        self.accumulator.flush()
+        if self.accumulator.closed is None or not self.log:
+            return
+        values = {name: float(value) for name, value in self._values(self.accumulator.closed).items()}
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step=step)
+
+    @override
+    def on_before_zero_grad(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        window = self.state.window
+        if window is not None and window.num_micro_batches > 1:
+            rank_zero_warn(
+                f"Gradients are set to zero inside a window, after {window.num_micro_batches - 1} of {window.factor} "
+                "micro-batches: what they held is lost."
+            )
+
+    # ------------------------------------------------------------------ checkpoints
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return self.state.to_dict()
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._assign(AccumulationState.from_dict(state_dict))
+        self._restored = True
+
+
+def ensure_callback(trainer: pl.Trainer) -> None:
+    """Give a trainer whose strategy was chosen by name the callback that does its windows, if it has none."""
+    if any(isinstance(callback, GradientAccumulation) for callback in trainer.callbacks):
+        return
+    if not isinstance(trainer.strategy, AccumulationMixin) or trainer.state.fn != "fit":
+        return
+    callback = GradientAccumulation()
+    trainer.callbacks = [callback, *trainer.callbacks]
+    callback.setup(trainer, trainer.lightning_module, "fit")
+    rank_zero_info(f"{type(trainer.strategy).strategy_name}: added GradientAccumulation({callback.rules.schedule}).")

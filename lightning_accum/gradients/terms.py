@@ -1,0 +1,61 @@
+"""Gradients of several loss terms, each a mean over items of its own.
+
+Only the first term's gradient can be summed in ``.grad``: the others are divided by other totals, known at the
+window's end. Each of them costs a backward of its own and one buffer as large as the gradients, while a window is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from lightning_accum.gradients.sync import Ranks
+
+
+class TermGradients:
+    """The gradient sums of the loss terms after the first, for the open window.
+
+    Args:
+        parameters: the trained parameters, in an order that all ranks share.
+
+    Example:
+        >>> weight = Parameter(torch.ones(2))
+        >>> terms = TermGradients([weight])
+        >>> terms.add(1, 3 * weight.sum())
+        >>> terms.apply(1, 0.5, Ranks(1, torch.device("cpu")))
+        >>> weight.grad
+        tensor([1.5000, 1.5000])
+    """
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._sums: dict[int, list[Tensor | None]] = {}
+
+    def add(self, term: int, loss: Tensor) -> None:
+        """Add the gradient of ``loss`` to the sum of ``term``; its graph is kept for the terms that follow."""
+        grads = torch.autograd.grad(loss, self.parameters, retain_graph=True, allow_unused=True)
+        sums = self._sums.setdefault(term, [None] * len(self.parameters))
+        for position, grad in enumerate(grads):
+            if grad is not None:
+                held = sums[position]
+                sums[position] = grad.clone() if held is None else held.add_(grad)
+
+    @torch.no_grad()
+    def apply(self, term: int, factor: float, ranks: Ranks) -> None:
+        """Average the sum of ``term`` over ranks and add it ``factor`` times to ``.grad``; all ranks must call this."""
+        sums = self._sums.pop(term, [None] * len(self.parameters))
+        sums = ranks.average_optional(sums, self.parameters)
+        for parameter, held in zip(self.parameters, sums, strict=True):
+            if held is None:
+                continue
+            if parameter.grad is None:
+                parameter.grad = held.mul_(factor)
+            else:
+                parameter.grad.add_(held, alpha=factor)
+
+    def clear(self) -> None:
+        """Free all sums."""
+        self._sums.clear()

@@ -1,0 +1,1 @@
+"""What a micro-batch holds and what its ``training_step`` returned."""

@@ -1,0 +1,74 @@
+"""Reading what ``training_step`` returned: one loss or several terms, and how many items each is a mean over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum.errors import expected
+from lightning_accum.weighting import MAX_TERMS
+
+
+@dataclass
+class StepOutput:
+    """What one ``training_step`` returned.
+
+    Attributes:
+        losses: the loss, or its terms in the order of their sorted names; empty if the step returned ``None``.
+        names: the terms' names; empty for a single loss.
+        for_user: the loss that callbacks are shown, ``None`` if the step returned ``None``.
+        for_lightning: the output in a form that Lightning takes.
+        raw: what came, for weights that look at it.
+        weights: the weight of each loss, once it is known.
+    """
+
+    losses: list[Tensor]
+    names: list[str]
+    for_user: Tensor | None
+    for_lightning: Any
+    raw: Any
+    weights: list[float] = field(default_factory=list)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether nothing was understood of it; Lightning then says what a ``training_step`` may return."""
+        return not self.losses and self.raw is not None
+
+
+def read_output(output: Any, device: torch.device) -> StepOutput:
+    """Return the losses in what ``training_step`` returned.
+
+    Args:
+        output: a loss, a mapping with a ``"loss"`` (itself a loss or a mapping of several), or ``None``.
+        device: where the loss that stands in for ``None`` is made.
+
+    Raises:
+        ConfigError: for loss terms that are no tensors, or too many.
+
+    Example:
+        >>> step = read_output({"loss": {"b": torch.tensor(2.0), "a": torch.tensor(1.0)}}, torch.device("cpu"))
+        >>> step.names, step.for_user
+        (['a', 'b'], tensor(3.))
+    """
+    loss = output.get("loss") if isinstance(output, Mapping) else output
+    if output is None:
+        return StepOutput([], [], None, torch.zeros((), device=device), None)
+    if isinstance(loss, Tensor):
+        return StepOutput([loss], [], loss.detach(), output, output)
+    if isinstance(loss, Mapping) and loss:
+        return _read_terms(output, loss)
+    return StepOutput([], [], None, output, output)
+
+
+def _read_terms(output: Mapping[str, Any], loss: Mapping[str, Any]) -> StepOutput:
+    names = sorted(loss)
+    if len(names) > MAX_TERMS or not all(isinstance(loss[name], Tensor) for name in names):
+        kinds = {name: type(loss[name]).__name__ for name in names}
+        raise expected(f"up to {MAX_TERMS} loss terms, each a tensor", kinds, "the loss of training_step")
+    losses = [loss[name] for name in names]
+    total = torch.stack([term.reshape(()) for term in losses]).sum()
+    return StepOutput(losses, names, total.detach(), {**output, "loss": total}, output)

@@ -1,0 +1,1 @@
+"""A schedule as a table and a picture, before any training."""

@@ -1,0 +1,340 @@
+"""Windows: who opens one, who closes one, and what it divides by. Everything else asks here.
+
+A window is the run of micro-batches that ends in one optimizer step. This module is pure: the callback feeds it
+real micro-batches, :func:`simulate_windows` feeds it imagined ones, and both get their answers from the same lines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from lightning_accum.errors import expected
+from lightning_accum.progress import Progress
+from lightning_accum.schedules import Schedule, as_schedule, check_value
+
+Unit = Literal["micro_batches", "samples", "items"]
+EpochEnd = Literal["flush", "carry", "drop"]
+Divisor = Literal["actual", "planned"]
+
+
+class Window(int):
+    """An accumulation factor whose multiples are counted from the window's own first micro-batch.
+
+    Trainers ask of the factor ``N`` whether ``batch_idx % N == 0`` (the window opens) and ``(batch_idx + 1) % N == 0``
+    (it closes). Counted from batch 0 these answers break as soon as ``N`` changes inside an epoch; counted from
+    ``first`` they stay right for every reader.
+
+    Args:
+        factor: micro-batches in the window.
+        first: index in the epoch of its first micro-batch; negative if it opened in an earlier epoch.
+
+    Example:
+        >>> window = Window(3, first=4)
+        >>> [batch_idx % window == 0 for batch_idx in (4, 5, 6)], (6 + 1) % window == 0
+        ([True, False, False], True)
+        >>> window == 3, 12 / window
+        (True, 4.0)
+    """
+
+    first: int
+
+    def __new__(cls, factor: int, first: int = 0) -> Window:
+        """Return the integer ``factor`` that counts from ``first``."""
+        window = super().__new__(cls, factor)
+        window.first = first
+        return window
+
+    def __rmod__(self, count: int) -> int:
+        return (int(count) - self.first) % int(self)
+
+    def __getnewargs__(self) -> tuple[int, int]:  # type: ignore[override]
+        return int(self), self.first
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """How many micro-batches are still to come, the present one included; ``None`` where nobody knows."""
+
+    in_epoch: int | None = None
+    in_fit: int | None = None
+
+
+@dataclass
+class OpenWindow:
+    """A window from its first micro-batch to its optimizer step. Plain values, saved with the state.
+
+    Attributes:
+        first: index in the epoch of its first micro-batch; lowered by an epoch's length when it is carried over.
+        target: what the schedule asked for, in the unit of the schedule.
+        factor: micro-batches it was expected to hold when it opened. Every loss of the window is divided by this.
+        num_micro_batches: micro-batches begun so far.
+        num_counted: samples or items over all ranks so far (0 where the unit is micro-batches).
+        closes: whether the micro-batch begun last is the last of the window.
+    """
+
+    first: int
+    target: float
+    factor: int
+    num_micro_batches: int = 0
+    num_counted: float = 0.0
+    closes: bool = False
+
+    def as_window(self) -> Window:
+        """Return the integer that gives every reader of the factor the right answer for the present micro-batch."""
+        if self.closes:
+            return Window(self.num_micro_batches, self.first)
+        return Window(max(self.factor, self.num_micro_batches + 1), self.first)
+
+    def share_held(self, num_contributing: float, unit: Unit) -> float:
+        """Return the share (at most 1) of the planned window that it really held, for ``divisor="planned"``."""
+        held = num_contributing if unit == "micro_batches" else self.num_counted
+        return min(1.0, held / self.target)
+
+
+@dataclass(frozen=True)
+class WindowRules:
+    """When windows open and close: a schedule, the unit of its values, and what an epoch's end does.
+
+    Args:
+        schedule: anything :func:`~lightning_accum.schedules.as_schedule` takes.
+        unit: what a value of the schedule counts: ``"micro_batches"`` per rank, or ``"samples"`` or ``"items"`` over
+            all ranks.
+        epoch_end: ``"flush"`` closes a short window at the end of an epoch, ``"carry"`` continues it in the next epoch
+            (and closes it at the end of training), ``"drop"`` throws it away.
+
+    Raises:
+        ConfigError: for a schedule, unit or policy that does not exist.
+
+    Example:
+        >>> rules = WindowRules(4)
+        >>> window = rules.begin(None, Progress(), batch_idx=8, count=0, ahead=Ahead(in_epoch=2))
+        >>> window.factor, window.closes
+        (2, False)
+    """
+
+    schedule: Schedule
+    unit: Unit = "micro_batches"
+    epoch_end: EpochEnd = "flush"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedule", as_schedule(self.schedule))
+        check_choice(self.unit, Unit, "unit")
+        check_choice(self.epoch_end, EpochEnd, "epoch_end")
+
+    def begin(
+        self, window: OpenWindow | None, progress: Progress, *, batch_idx: int, count: float, ahead: Ahead
+    ) -> OpenWindow:
+        """Return the window that the micro-batch ``batch_idx`` belongs to, opened here if ``window`` is ``None``.
+
+        Args:
+            window: the open window, changed in place, or ``None``.
+            progress: what training has done before this micro-batch; only read when a window opens.
+            batch_idx: index of the micro-batch in its epoch.
+            count: samples or items of this micro-batch over all ranks; ignored where the unit is micro-batches.
+            ahead: what is known of the micro-batches to come.
+        """
+        if window is None:
+            window = self.open(progress, batch_idx=batch_idx, count=count, ahead=ahead)
+        window.num_micro_batches += 1
+        window.num_counted += count
+        window.closes = self._is_full(window) or self._is_cut(ahead)
+        return window
+
+    def open(self, progress: Progress, *, batch_idx: int, count: float, ahead: Ahead) -> OpenWindow:
+        """Return a new, still empty window: the schedule is asked here and nowhere else."""
+        target = check_value(self.schedule(progress), self.schedule, progress)
+        if self.unit == "micro_batches" and target != int(target):
+            where = f"the schedule {self.schedule} at {progress}"
+            raise expected("a whole number of micro-batches", target, where, "Round it, or give unit='samples'.")
+        factor = self.factor_for(target, count)
+        limit = {"flush": ahead.in_epoch, "carry": ahead.in_fit, "drop": None}[self.epoch_end]
+        return OpenWindow(batch_idx, float(target), factor if limit is None else max(1, min(factor, limit)))
+
+    def factor_for(self, target: float, count: float) -> int:
+        """Return the number of micro-batches of ``count`` samples or items each that reach ``target``."""
+        if self.unit == "micro_batches":
+            return int(target)
+        return max(1, math.ceil(target / count)) if count > 0 else max(1, int(target))
+
+    def _is_full(self, window: OpenWindow) -> bool:
+        reached = window.num_micro_batches if self.unit == "micro_batches" else window.num_counted
+        return reached >= window.target
+
+    def _is_cut(self, ahead: Ahead) -> bool:
+        left = {"flush": ahead.in_epoch, "carry": ahead.in_fit, "drop": None}[self.epoch_end]
+        return left is not None and left <= 1
+
+
+def check_choice(value: object, choices: Any, name: str) -> None:
+    """Raise the house error unless ``value`` is one of the strings of the ``Literal`` type ``choices``."""
+    if value not in get_args(choices):
+        listed = ", ".join(repr(choice) for choice in get_args(choices))
+        raise expected(f"one of {listed}", value, where=f"{name}=")
+
+
+def fraction_of_training(
+    num_micro_steps: int, num_optimizer_steps: int, total_micro_steps: int | None, max_steps: int | None
+) -> float | None:
+    """Return how much of training is over, 0 to 1, by whichever limit ends it first; ``None`` if it has no limit.
+
+    Example:
+        >>> fraction_of_training(50, 10, total_micro_steps=100, max_steps=None)
+        0.5
+    """
+    shares = []
+    if total_micro_steps:
+        shares.append(num_micro_steps / total_micro_steps)
+    if max_steps:
+        shares.append(num_optimizer_steps / max_steps)
+    return min(1.0, max(shares)) if shares else None
+
+
+@dataclass(frozen=True)
+class WindowRecord:
+    """One window of a simulated training.
+
+    Attributes:
+        index: its number among all windows, dropped ones included.
+        epoch: the epoch it opened in.
+        first_batch: index in that epoch of its first micro-batch.
+        num_micro_batches: micro-batches it held on each rank.
+        factor: micro-batches it was expected to hold when it opened.
+        effective_batch_size: samples it held over all ranks.
+        stepped: whether an optimizer step followed; ``False`` only for a dropped window.
+        num_samples_before: samples over all ranks before it.
+        num_micro_steps_before: micro-batches per rank before it.
+    """
+
+    index: int
+    epoch: int
+    first_batch: int
+    num_micro_batches: int
+    factor: int
+    effective_batch_size: int
+    stepped: bool
+    num_samples_before: int
+    num_micro_steps_before: int
+
+
+def simulate_windows(
+    schedule: Any,
+    *,
+    batches_per_epoch: int,
+    num_epochs: int,
+    batch_size: int = 1,
+    last_batch_size: int | None = None,
+    world_size: int = 1,
+    unit: Unit = "micro_batches",
+    epoch_end: EpochEnd = "flush",
+    max_steps: int | None = None,
+) -> list[WindowRecord]:
+    """Return every window that a training would have, without training.
+
+    Args:
+        schedule: anything :func:`~lightning_accum.schedules.as_schedule` takes; it must depend on its progress only.
+        batches_per_epoch: micro-batches an epoch on each rank.
+        num_epochs: epochs of training.
+        batch_size: samples in a micro-batch on one rank.
+        last_batch_size: samples in an epoch's last micro-batch, if it is shorter.
+        world_size: number of ranks.
+        unit: what the schedule's values count. An item is taken to be a sample here.
+        epoch_end: as in :class:`WindowRules`.
+        max_steps: optimizer steps after which training ends.
+
+    Raises:
+        ConfigError: for sizes below 1, or a schedule that cannot be read in advance.
+
+    Example:
+        >>> windows = simulate_windows({0: 1, 2: 4}, batches_per_epoch=10, num_epochs=4)
+        >>> len(windows), [window.num_micro_batches for window in windows[-3:]]
+        (26, [4, 4, 2])
+        >>> ramp = simulate_windows(
+        ...     lambda progress: min(2 ** progress.num_optimizer_steps, 8), batches_per_epoch=20, num_epochs=1
+        ... )
+        >>> [window.num_micro_batches for window in ramp]
+        [1, 2, 4, 8, 5]
+    """
+    sizes = {"batches_per_epoch": batches_per_epoch, "num_epochs": num_epochs, "batch_size": batch_size}
+    for name, value in (sizes | {"world_size": world_size}).items():
+        if value < 1:
+            raise expected("a whole number of at least 1", value, where=f"{name}=")
+    rules = WindowRules(schedule, unit, epoch_end)
+    run = _ImaginedRun(batches_per_epoch, num_epochs, batch_size, last_batch_size or batch_size, world_size)
+    records: list[WindowRecord] = []
+    num_steps = 0
+    for record in run.windows(rules, max_steps):
+        records.append(record)
+        num_steps += record.stepped
+        if max_steps is not None and num_steps >= max_steps:
+            break
+    return records
+
+
+@dataclass(frozen=True)
+class _ImaginedRun:
+    """The micro-batches of a training that nobody runs: equal sizes, but for the last of each epoch."""
+
+    batches_per_epoch: int
+    num_epochs: int
+    batch_size: int
+    last_batch_size: int
+    world_size: int
+
+    def windows(self, rules: WindowRules, max_steps: int | None) -> Iterator[WindowRecord]:
+        total = self.batches_per_epoch * self.num_epochs
+        num_steps = done = index = 0
+        while done < total:
+            record = self._window(rules, index, done, num_steps, max_steps)
+            yield record
+            num_steps += record.stepped
+            done += record.num_micro_batches
+            index += 1
+
+    def _window(
+        self, rules: WindowRules, index: int, done: int, num_steps: int, max_steps: int | None
+    ) -> WindowRecord:
+        epoch, first = divmod(done, self.batches_per_epoch)
+        total = self.batches_per_epoch * self.num_epochs
+        before = self._num_samples(done)
+        fraction = fraction_of_training(done, num_steps, total, max_steps)
+        progress = Progress(
+            epoch=epoch,
+            num_optimizer_steps=num_steps,
+            num_micro_steps=done,
+            num_samples=before,
+            num_items=before,
+            fraction=fraction,
+        )
+        ahead = Ahead(self.batches_per_epoch - first, total - done)
+        count = self._num_samples(done + 1) - before
+        window = rules.open(progress, batch_idx=first, count=count, ahead=ahead)
+        length, full = self._length(rules, window.target, done, ahead)
+        size = self._num_samples(done + length) - before
+        stepped = full or rules.epoch_end != "drop"
+        return WindowRecord(index, epoch, first, length, window.factor, size, stepped, before, done)
+
+    def _length(self, rules: WindowRules, target: float, done: int, ahead: Ahead) -> tuple[int, bool]:
+        """Return the micro-batches that the window opened after ``done`` holds, and whether it reaches its target."""
+        limit = ahead.in_fit if rules.epoch_end == "carry" else ahead.in_epoch
+        assert limit is not None
+        before = self._num_samples(done)
+        length = min(limit, rules.factor_for(target, self.batch_size * self.world_size))
+        if rules.unit == "micro_batches":
+            return length, length >= target
+        while length < limit and self._num_samples(done + length) - before < target:
+            length += 1
+        return length, self._num_samples(done + length) - before >= target
+
+    def _num_samples(self, num_batches: int) -> int:
+        """Return the samples over all ranks in the first ``num_batches`` micro-batches of training."""
+        num_epochs, rest = divmod(num_batches, self.batches_per_epoch)
+        per_epoch = (self.batches_per_epoch - 1) * self.batch_size + self.last_batch_size
+        return (num_epochs * per_epoch + rest * self.batch_size) * self.world_size
+
+
+def as_plain(window: OpenWindow | None) -> dict[str, Any] | None:
+    """Return the window as plain values that ``torch.load(weights_only=True)`` takes back."""
+    return None if window is None else asdict(window)
