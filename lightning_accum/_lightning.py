@@ -5,7 +5,7 @@ Checked on Lightning 2.4 to 2.6. ``tests/test_lightning_names.py`` fails when on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import lightning.pytorch as pl
@@ -51,11 +51,6 @@ def step_schedulers_outside_batch(trainer: pl.Trainer) -> None:
     epoch_loop._batches_that_stepped += 1
 
 
-def logging_step(trainer: pl.Trainer) -> int:
-    """Return the step that Lightning hands to loggers."""
-    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
-
-
 def uncount_optimizer_step(trainer: pl.Trainer) -> None:
     """Take back the optimizer step that Lightning is about to count, because none was made.
 
@@ -68,9 +63,18 @@ def uncount_optimizer_step(trainer: pl.Trainer) -> None:
         counter.completed -= 1
 
 
-def will_log_this_step(trainer: pl.Trainer) -> bool:
-    """Return whether loggers get the values of the optimizer step in progress."""
-    return bool(trainer._logger_connector.should_update_logs)
+def show_values(trainer: pl.Trainer, values: dict[str, Tensor], in_bar: Collection[str]) -> None:
+    """Give an optimizer step's values to callbacks, the progress bar, and (as often as the trainer logs) to loggers.
+
+    Private because the public ``self.log`` takes close to a millisecond a value: more than a micro-batch of a small
+    model. Loggers get what ``self.log`` would give them, at the same step.
+    """
+    connector = trainer._logger_connector
+    connector._callback_metrics.update(values)
+    if in_bar and trainer.progress_bar_callback is not None:
+        connector._progress_bar_metrics.update({name: float(values[name]) for name in in_bar})
+    if connector.should_update_logs:
+        connector.log_metrics(values)
 
 
 def load_train_dataloader(trainer: pl.Trainer) -> Any:

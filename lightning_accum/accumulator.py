@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 from torch.nn import Parameter
 
 from lightning_accum import _lightning
+from lightning_accum.endings import skip_missing_batch
 from lightning_accum.errors import ConfigError
+from lightning_accum.gradients.losses import WindowLosses
 from lightning_accum.gradients.rescale import scale_gradients
 from lightning_accum.gradients.sync import Ranks
 from lightning_accum.gradients.terms import TermGradients
@@ -61,39 +62,42 @@ class Accumulator:
         self.ranks: Ranks = meter.ranks
         self.holds_last_batch = False
         self.closed: ClosedWindow | None = None
-        self._is_last_batch = False
+        self.is_last_batch = False
         self.step_output: StepOutput | None = None
-        self._is_reduced = True
+        self.is_reduced = True
         self._terms: TermGradients | None = None
-        self._loss_sums: list[Tensor] = []
-        self._shown: tuple[int, int] | None = None
+        self._losses = WindowLosses(self.ranks.device)
+        self._shown_factor = self._shown_first = -1
 
     # ------------------------------------------------------------------ a micro-batch begins
 
     def begin(self, batch: Any, batch_idx: int, is_last: bool) -> None:
         """Put the micro-batch into the open window, or open one, and show the trainer the factor."""
-        state = self.state
+        state, rules = self.state, self.rules
         self.closed = self.step_output = None
-        self._is_reduced = True
-        self._is_last_batch = is_last
-        opens = state.window is None
-        if opens:
-            self._loss_sums = []
-            if self.ranks.world_size == 1:
-                state.references = [0.0] * MAX_TERMS
-        window = self.rules.begin(
-            state.window,
-            self.progress() if opens else _NOT_ASKED,
-            batch_idx=batch_idx,
-            count=self.meter.count_over_ranks(batch, self.rules.unit),
-            ahead=self._ahead(batch_idx, is_last),
-        )
-        state.window = window
+        self.is_last_batch = is_last
+        count = 0.0 if rules.unit == "micro_batches" else self.meter.count_over_ranks(batch, rules.unit)
+        window = state.window
+        if window is None:
+            window = state.window = self._open(batch_idx, count, is_last)
+            rules.extend(window, count, self._ahead(batch_idx, is_last))
+        else:
+            rules.extend(window, count, self._ahead(batch_idx, is_last) if is_last else _MORE_TO_COME)
         state.num_micro_steps += 1
         self.holds_last_batch = is_last and not window.closes
-        self._show(window.as_window())
-        if opens and self.rules.unit != "micro_batches":
-            self.meter.tell_indivisible(window.target, window.num_counted, self.rules.unit)
+        if window.shown_factor != self._shown_factor or window.first != self._shown_first:
+            self.show(window.as_window())
+
+    def _open(self, batch_idx: int, count: float, is_last: bool) -> OpenWindow:
+        self.is_reduced = True
+        self._losses.clear()
+        if self.ranks.world_size == 1:
+            self.state.references = [0.0] * MAX_TERMS
+        ahead = self._ahead(batch_idx, is_last)
+        window = self.rules.open(self.progress(), batch_idx=batch_idx, count=count, ahead=ahead)
+        if self.rules.unit != "micro_batches":
+            self.meter.tell_indivisible(window.target, count, self.rules.unit)
+        return window
 
     def progress(self) -> Progress:
         """Return what training has done so far, over closed windows."""
@@ -125,10 +129,10 @@ class Accumulator:
             return Ahead(in_epoch, in_epoch)
         return Ahead(in_epoch, in_epoch + epochs_left * int(batches) if known else None)
 
-    def _show(self, window: Window) -> None:
-        if self._shown != (int(window), window.first):
-            self.trainer.accumulate_grad_batches = window
-            self._shown = (int(window), window.first)
+    def show(self, window: Window) -> None:
+        """Let the trainer, and every other reader of its factor, see the window."""
+        self.trainer.accumulate_grad_batches = window
+        self._shown_factor, self._shown_first = int(window), window.first
 
     # ------------------------------------------------------------------ its loss
 
@@ -140,14 +144,13 @@ class Accumulator:
 
     def weigh(self, batch: Any, output: Any) -> Any:
         """Add what ``training_step`` returned to the window's sums; return it in the form that Lightning takes."""
-        step = read_output(output, self.trainer.strategy.root_device)
-        self.step_output = step
+        step = self.step_output = read_output(output, self.ranks.device)
         if step.is_foreign:
             return output
         step.weights, num_samples = self.meter.weigh(batch, step)
         self._agree_on_references(step.weights)
         self.state.add(step.weights, num_samples)
-        self._add_losses(step.losses, step.weights)
+        self._losses.add(step.losses, step.weights)
         return step.for_lightning
 
     def _agree_on_references(self, weights: list[float]) -> None:
@@ -160,18 +163,6 @@ class Accumulator:
 
     def _reference(self, term: int) -> float:
         return self.state.references[term] or 1.0
-
-    def _add_losses(self, losses: Sequence[Tensor], weights: Sequence[float]) -> None:
-        for term, (loss, weight) in enumerate(zip(losses, weights, strict=True)):
-            value = loss.detach()
-            if value.dtype in (torch.float16, torch.bfloat16):
-                value = value.float()
-            ratio = weight / self._reference(term)
-            value = value if ratio == 1.0 else value * ratio if ratio else torch.zeros_like(value)
-            if len(self._loss_sums) <= term:
-                self._loss_sums.append(value)
-            else:
-                self._loss_sums[term] = self._loss_sums[term] + value
 
     def loss_for_backward(self, closure_loss: Tensor) -> Tensor | None:
         """Return the loss to go backward from, ``None`` if this micro-batch adds nothing to the first term.
@@ -188,7 +179,7 @@ class Accumulator:
             return None
         if step.weights[0] != self._reference(0):
             return step.losses[0] * loss_factor(step.weights[0], self._reference(0), factor)
-        if len(step.losses) == 1 and int(self.trainer.accumulate_grad_batches) == factor:
+        if len(step.losses) == 1 and self._shown_factor == factor:
             return closure_loss
         return step.losses[0] / factor
 
@@ -216,7 +207,7 @@ class Accumulator:
         """Divide the window's gradients by its true total; return ``False`` if there is nothing to step with."""
         state, window = self.state, self.window
         local = [state.num_window_samples, state.num_contributing, *state.weights]
-        (num_samples, num_contributing, *weights), loss_sums = self.ranks.sum_with(local, self._padded_losses())
+        (num_samples, num_contributing, *weights), losses = self.ranks.sum_with(local, self._losses.sums())
         if not any(weights):
             self._end_empty(num_samples)
             return False
@@ -224,28 +215,15 @@ class Accumulator:
         if self.divisor == "planned":
             share = window.share_held(num_contributing / self.ranks.world_size, self.rules.unit)
         self._rescale(weights, share)
-        mean_loss = sum(
-            loss_sum * (self._reference(term) / weights[term])
-            for term, loss_sum in enumerate(loss_sums[: len(weights)])
-            if weights[term]
-        )
-        assert isinstance(mean_loss, Tensor)
-        self._result = ClosedWindow(mean_loss, window.num_micro_batches, num_samples, sum(weights))
         self._next_references = [weight / num_contributing for weight in weights]
+        mean_loss = self._losses.mean(losses, weights)
+        self._result = ClosedWindow(mean_loss, window.num_micro_batches, num_samples, sum(weights))
         return True
-
-    def _padded_losses(self) -> Tensor | Sequence[Tensor]:
-        if self.ranks.world_size == 1:
-            return self._loss_sums
-        padded = torch.zeros(MAX_TERMS, dtype=torch.float64, device=self.ranks.device)
-        for term, loss_sum in enumerate(self._loss_sums):
-            padded[term] = loss_sum
-        return padded
 
     def _rescale(self, weights: Sequence[float], share: float) -> None:
         factor, world_size = self.window.factor, self.ranks.world_size
         parameters = self.parameters()
-        if not self._is_reduced:
+        if not self.is_reduced:
             self.ranks.average_gradients(parameters)
         if weights[0]:
             scale_gradients(parameters, gradient_factor(weights[0], self._reference(0), factor, world_size, share))
@@ -278,10 +256,9 @@ class Accumulator:
                 "optimizer step was made, no scheduler advanced. Further ones are counted in num_empty_windows."
             )
         _lightning.uncount_optimizer_step(self.trainer)
-        self.holds_last_batch = self._is_last_batch
-        self._show(Window(window.num_micro_batches + 1, window.first))
-        self._terms = None
-        state.clear_window()
+        self.holds_last_batch = self.is_last_batch
+        self.show(Window(window.num_micro_batches + 1, window.first))
+        self.forget()
 
     def replay(self, closure: Callable[[], Any], result: Any) -> Callable[[], Any]:
         """Return a closure for the optimizer: the first call gives ``result``, a further one evaluates anew.
@@ -304,62 +281,26 @@ class Accumulator:
                 )
             self.state.weights = [0.0] * MAX_TERMS
             self.state.num_window_samples = self.state.num_contributing = 0.0
-            self._loss_sums = []
+            self._losses.clear()
             again = closure()
             self.finish()
             return again
 
         return replayed
 
-    # ------------------------------------------------------------------ ends outside a training batch
-
-    def skip_missing_batch(self, batch_idx: int, is_last: bool) -> None:
-        """Give a batch that the loader left out (``None``) its place in the window, which it may end."""
-        if self.ranks.world_size > 1:
-            raise ConfigError(
-                f"expected a batch on every rank, but got None at batch {batch_idx} on rank "
-                f"{self.trainer.global_rank}. Leave out samples in the data set or sampler instead."
-            )
-        opens = self.state.window is None
-        self.begin(None, batch_idx, is_last)
-        if opens:
-            self.trainer.optimizers[0].zero_grad()
-        if not self.window.closes:
+    def see_host_batch(self, batch: Any) -> None:
+        """Look at a training batch before its transfer to the device; other stages' batches are none of ours."""
+        if not self.trainer.training:
             return
-        window = self.window
-        self._show(Window(window.num_micro_batches, batch_idx - window.num_micro_batches))
-        _lightning.step_outside_batch(self.trainer, self._no_loss())
-        if self.closed is not None:
-            self._show(window.as_window())
+        if batch is None:
+            skip_missing_batch(self, *_lightning.place_of_next_batch(self.trainer))
+        else:
+            self.meter.weigh_early(batch)
 
-    def flush(self) -> None:
-        """Make the step of a window that ended without one: training was stopped, or its loader ended early."""
-        window = self.window
-        window.closes = True
-        self.holds_last_batch = self._is_last_batch = False
-        self._is_reduced = False
-        ready = _lightning.num_ready_batches(self.trainer)
-        self._show(Window(window.num_micro_batches, ready - window.num_micro_batches))
-        _lightning.step_outside_batch(self.trainer, self._no_loss())
-        if self.closed is not None:
-            _lightning.step_schedulers_outside_batch(self.trainer)
-
-    def drop(self) -> None:
-        """Throw the open window away."""
-        num_samples, *weights = self.ranks.sum([self.state.num_window_samples, *self.state.weights])
-        self.state.num_samples += num_samples
-        self.state.num_items += sum(weights)
-        self.state.num_dropped_windows += 1
+    def forget(self) -> None:
+        """Forget the open window, its gradients apart."""
         self._terms = None
         self.state.clear_window()
 
-    def carry(self, num_batches: int) -> None:
-        """Count the open window's first micro-batch from the start of the next epoch."""
-        self.window.first -= num_batches
-        self._shown = None
 
-    def _no_loss(self) -> Tensor:
-        return torch.zeros((), device=self.trainer.strategy.root_device)
-
-
-_NOT_ASKED = Progress()
+_MORE_TO_COME = Ahead()

@@ -15,6 +15,7 @@ from lightning_accum import _lightning
 from lightning_accum.accumulator import Accumulator, ClosedWindow
 from lightning_accum.checks import check_trainer
 from lightning_accum.counting import Weight, as_weight
+from lightning_accum.endings import carry, drop, flush
 from lightning_accum.forecast import count_optimizer_steps
 from lightning_accum.gradients.sync import Ranks
 from lightning_accum.microbatch.measure import BatchMeter
@@ -76,7 +77,7 @@ class GradientAccumulation(Callback):
         self.weight = as_weight(weight)
         check_choice(divisor, Divisor, "divisor")
         self.divisor = divisor
-        self.log = log
+        self.is_logged = log  # the trainer gives every callback a method `log`
         self.log_prefix = log_prefix
         self.progress_bar = progress_bar
         self.state = AccumulationState()
@@ -166,21 +167,23 @@ class GradientAccumulation(Callback):
                 outputs.clear()
             else:
                 outputs["loss"] = step.for_user
-        if accumulator.closed is not None and self.log:
-            values = self._values(accumulator.closed)
-            shown = {name: self.progress_bar and name.endswith(("/loss", "/factor")) for name in values}
-            for name, value in values.items():
-                pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=shown[name], batch_size=1)
+        if accumulator.closed is not None:
+            self._show(trainer, accumulator.closed)
 
-    def _values(self, closed: ClosedWindow) -> dict[str, Any]:
+    def _show(self, trainer: pl.Trainer, closed: ClosedWindow) -> None:
+        """Show a closed window where values are looked for: callbacks, progress bar, loggers."""
+        if not self.is_logged:
+            return
+        prefix = self.log_prefix
         values = {
-            "loss": closed.mean_loss.float(),
-            "factor": float(closed.num_micro_batches),
-            "num_items": float(closed.num_items),
+            f"{prefix}/loss": closed.mean_loss,
+            f"{prefix}/factor": torch.tensor(float(closed.num_micro_batches)),
+            f"{prefix}/num_items": torch.tensor(float(closed.num_items)),
         }
+        in_bar = ("loss", "factor") if self.progress_bar else ()
         if closed.num_samples == closed.num_samples:
-            values["effective_batch_size"] = float(closed.num_samples)
-        return {f"{self.log_prefix}/{name}": value for name, value in values.items()}
+            values[f"{prefix}/effective_batch_size"] = torch.tensor(float(closed.num_samples))
+        _lightning.show_values(trainer, values, in_bar=[f"{prefix}/{name}" for name in in_bar])
 
     @override
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -190,13 +193,13 @@ class GradientAccumulation(Callback):
         if self.rules.epoch_end == "flush":
             self._flush(trainer)
         elif self.rules.epoch_end == "carry":
-            accumulator.carry(_lightning.num_ready_batches(trainer))
+            carry(accumulator)
         else:
             rank_zero_warn(
                 f"A window of {window.num_micro_batches} of {window.factor} micro-batches at the end of epoch "
                 f"{trainer.current_epoch} was dropped (epoch_end='drop'); {self.state.num_dropped_windows + 1} so far."
             )
-            accumulator.drop()
+            drop(accumulator)
 
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -206,13 +209,10 @@ class GradientAccumulation(Callback):
     def _flush(self, trainer: pl.Trainer) -> None:
         """Make the step that no batch made, and log it, as nothing else will."""
         assert self.accumulator is not None
-        step = _lightning.logging_step(trainer)
-        self.accumulator.flush()
-        if self.accumulator.closed is None or not self.log:
-            return
-        values = {name: float(value) for name, value in self._values(self.accumulator.closed).items()}
-        for logger in trainer.loggers:
-            logger.log_metrics(values, step=step)
+        flush(self.accumulator)
+        if self.accumulator.closed is not None:
+            self._show(trainer, self.accumulator.closed)
+            _lightning.step_schedulers_outside_batch(trainer)
 
     @override
     def on_before_zero_grad(

@@ -6,7 +6,7 @@ Pure: knows neither Lightning nor processes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -219,10 +219,12 @@ def count_samples(batch: Any) -> int:
     """
     if isinstance(batch, Tensor) and batch.ndim:
         return int(batch.shape[0])
-    told = getattr(batch, "batch_size", None) or getattr(batch, "num_graphs", None)
-    if isinstance(told, (int, torch.Size)):
-        return told if isinstance(told, int) else int(told[0])
-    sizes = set(_leading_sizes(batch))
+    if not isinstance(batch, (tuple, list, dict)):
+        told = getattr(batch, "batch_size", None) or getattr(batch, "num_graphs", None)
+        if isinstance(told, (int, torch.Size)):
+            return told if isinstance(told, int) else int(told[0])
+    sizes: set[int] = set()
+    _add_leading_sizes(batch, sizes)
     if len(sizes) != 1:
         problem = f"tensors with first dimensions {sorted(sizes)}" if sizes else f"no tensor in {type(batch).__name__}"
         raise ConfigError(
@@ -233,19 +235,19 @@ def count_samples(batch: Any) -> int:
     return sizes.pop()
 
 
-def _leading_sizes(batch: Any) -> Iterator[int]:
+def _add_leading_sizes(batch: Any, sizes: set[int]) -> None:
     if isinstance(batch, Tensor):
         if batch.ndim:
-            yield int(batch.shape[0])
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from _leading_sizes(value)
+            sizes.add(batch.shape[0])
     elif isinstance(batch, (tuple, list)):
         if batch and all(isinstance(value, str) for value in batch):
-            yield len(batch)
+            sizes.add(len(batch))
         else:
             for value in batch:
-                yield from _leading_sizes(value)
+                _add_leading_sizes(value, sizes)
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            _add_leading_sizes(value, sizes)
     elif is_dataclass(batch) and not isinstance(batch, type):
         for field in fields(batch):
-            yield from _leading_sizes(getattr(batch, field.name))
+            _add_leading_sizes(getattr(batch, field.name), sizes)

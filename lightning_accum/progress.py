@@ -224,8 +224,8 @@ def _known(fraction: float | None, duration: Duration) -> float:
 
 
 def _no_unit(got: object, where: str) -> ConfigError:
-    number = isinstance(got, int | float) or (isinstance(got, str) and re.fullmatch(r"\s*[\d._]+\s*", got) is not None)
-    example = str(got).strip() if number else "2000"
+    found = _TEXT.fullmatch(str(got))
+    example = found["amount"] if found else "2000"
     return expected(f"a number with a unit ({_UNITS})", got, where, do=f'Write "{example} steps", for example.')
 
 

@@ -22,7 +22,6 @@ from lightning.pytorch.strategies import (
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_accum import _lightning
 from lightning_accum.errors import expected
 from lightning_accum.gradients.rescale import zeroed_gradients
 
@@ -45,8 +44,9 @@ class AccumulationMixin(Strategy):
     @property
     def handles_gradient_accumulation(self) -> bool:
         """Whether Lightning must not step at an epoch's last micro-batch merely because it is the last."""
-        held = self.accumulator is not None and self.accumulator.holds_last_batch
-        return held or bool(super().handles_gradient_accumulation)
+        if self.accumulator is not None:
+            return self.accumulator.holds_last_batch
+        return bool(super().handles_gradient_accumulation)
 
     def setup(self, trainer: pl.Trainer) -> None:
         """Set the strategy up; a strategy chosen by name brings the callback with it."""
@@ -58,12 +58,8 @@ class AccumulationMixin(Strategy):
     def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
         """Move a batch; count its items first, while reading a count waits for no device."""
         accumulator = self.accumulator
-        if accumulator is None or not self.lightning_module.trainer.training:
-            return super().batch_to_device(batch, device, dataloader_idx)
-        if batch is None:
-            accumulator.skip_missing_batch(*_lightning.place_of_next_batch(accumulator.trainer))
-        elif self.root_device.type != "cpu" and not _lightning.changes_batch_on_device(accumulator.trainer):
-            accumulator.meter.weigh_early(batch)
+        if accumulator is not None and (batch is None or accumulator.meter.counts_early):
+            accumulator.see_host_batch(batch)
         return super().batch_to_device(batch, device, dataloader_idx)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:

@@ -84,9 +84,12 @@ class OpenWindow:
 
     def as_window(self) -> Window:
         """Return the integer that gives every reader of the factor the right answer for the present micro-batch."""
-        if self.closes:
-            return Window(self.num_micro_batches, self.first)
-        return Window(max(self.factor, self.num_micro_batches + 1), self.first)
+        return Window(self.shown_factor, self.first)
+
+    @property
+    def shown_factor(self) -> int:
+        """The factor as it is known by now: exact at the last micro-batch, before that what was expected."""
+        return self.num_micro_batches if self.closes else max(self.factor, self.num_micro_batches + 1)
 
     def share_held(self, num_contributing: float, unit: Unit) -> float:
         """Return the share (at most 1) of the planned window that it really held, for ``divisor="planned"``."""
@@ -110,7 +113,8 @@ class WindowRules:
 
     Example:
         >>> rules = WindowRules(4)
-        >>> window = rules.begin(None, Progress(), batch_idx=8, count=0, ahead=Ahead(in_epoch=2))
+        >>> window = rules.open(Progress(), batch_idx=8, count=0, ahead=Ahead(in_epoch=2))
+        >>> rules.extend(window, count=0, ahead=Ahead(in_epoch=2))
         >>> window.factor, window.closes
         (2, False)
     """
@@ -124,33 +128,33 @@ class WindowRules:
         check_choice(self.unit, Unit, "unit")
         check_choice(self.epoch_end, EpochEnd, "epoch_end")
 
-    def begin(
-        self, window: OpenWindow | None, progress: Progress, *, batch_idx: int, count: float, ahead: Ahead
-    ) -> OpenWindow:
-        """Return the window that the micro-batch ``batch_idx`` belongs to, opened here if ``window`` is ``None``.
+    def extend(self, window: OpenWindow, count: float, ahead: Ahead) -> None:
+        """Put the next micro-batch into the window and decide whether it is the last.
 
         Args:
-            window: the open window, changed in place, or ``None``.
-            progress: what training has done before this micro-batch; only read when a window opens.
-            batch_idx: index of the micro-batch in its epoch.
+            window: the open window, changed in place.
             count: samples or items of this micro-batch over all ranks; ignored where the unit is micro-batches.
-            ahead: what is known of the micro-batches to come.
+            ahead: what is known of the micro-batches to come, this one included.
         """
-        if window is None:
-            window = self.open(progress, batch_idx=batch_idx, count=count, ahead=ahead)
         window.num_micro_batches += 1
         window.num_counted += count
         window.closes = self._is_full(window) or self._is_cut(ahead)
-        return window
 
     def open(self, progress: Progress, *, batch_idx: int, count: float, ahead: Ahead) -> OpenWindow:
-        """Return a new, still empty window: the schedule is asked here and nowhere else."""
+        """Return a new, still empty window: the schedule is asked here and nowhere else.
+
+        Args:
+            progress: what training has done so far.
+            batch_idx: index in the epoch of the window's first micro-batch.
+            count: samples or items of that micro-batch over all ranks; ignored where the unit is micro-batches.
+            ahead: what is known of the micro-batches to come.
+        """
         target = check_value(self.schedule(progress), self.schedule, progress)
         if self.unit == "micro_batches" and target != int(target):
             where = f"the schedule {self.schedule} at {progress}"
             raise expected("a whole number of micro-batches", target, where, "Round it, or give unit='samples'.")
         factor = self.factor_for(target, count)
-        limit = {"flush": ahead.in_epoch, "carry": ahead.in_fit, "drop": None}[self.epoch_end]
+        limit = self._limit(ahead)
         return OpenWindow(batch_idx, float(target), factor if limit is None else max(1, min(factor, limit)))
 
     def factor_for(self, target: float, count: float) -> int:
@@ -164,8 +168,14 @@ class WindowRules:
         return reached >= window.target
 
     def _is_cut(self, ahead: Ahead) -> bool:
-        left = {"flush": ahead.in_epoch, "carry": ahead.in_fit, "drop": None}[self.epoch_end]
-        return left is not None and left <= 1
+        limit = self._limit(ahead)
+        return limit is not None and limit <= 1
+
+    def _limit(self, ahead: Ahead) -> int | None:
+        """Return after how many micro-batches a window must close whatever it holds."""
+        if self.epoch_end == "flush":
+            return ahead.in_epoch
+        return ahead.in_fit if self.epoch_end == "carry" else None
 
 
 def check_choice(value: object, choices: Any, name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from lightning_accum import _lightning
 from lightning_accum.counting import Returned, Samples, Weight, count_samples
 from lightning_accum.errors import ConfigError, expected
 from lightning_accum.gradients.sync import Ranks
@@ -33,6 +34,12 @@ class BatchMeter:
         self.short_batch_ends_window = short_batch_ends_window
         self._names: list[str] | None = None
         self._early: float | None = None
+        self.counts_early = (
+            trainer.strategy.root_device.type != "cpu"
+            and not weight.needs_outputs
+            and not isinstance(weight, Samples)
+            and not _lightning.changes_batch_on_device(trainer)
+        )
         self._counts_samples = True
         self._same_on_all_ranks: float | None = None
         self._has_told_indivisible = False
@@ -51,9 +58,10 @@ class BatchMeter:
             return self._weights_of_terms(value, step.names), self._count_samples(batch)
         if isinstance(value, Mapping):
             raise expected("one weight for one loss", dict(value), self._where())
-        weight = read_weight(value, self._where())
-        is_sample_count = isinstance(self.weight, Samples) and type(value) is int
-        return [weight], weight if is_sample_count else self._count_samples(batch)
+        if type(value) is int and value >= 0:
+            weight = float(value)
+            return [weight], weight if type(self.weight) is Samples else self._count_samples(batch)
+        return [read_weight(value, self._where())], self._count_samples(batch)
 
     def _value(self, batch: Any, step: StepOutput) -> Any:
         early, self._early = self._early, None
@@ -84,8 +92,7 @@ class BatchMeter:
 
     def weigh_early(self, batch: Any) -> None:
         """Count the items of a batch while it still lies in host memory, where reading a count waits for nothing."""
-        if not self.weight.needs_outputs and not isinstance(self.weight, Samples):
-            self._early = read_weight(self.weight(batch), self._where())
+        self._early = read_weight(self.weight(batch), self._where())
 
     def _count_samples(self, batch: Any) -> float:
         """Return the samples of a micro-batch; NaN where they cannot be counted and the weight does not need them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,10 +21,12 @@ class PreviewWindow:
 
     Attributes:
         record: what it will hold.
-        planned_factor: the micro-batches that the schedule asks for; it holds fewer where an epoch or training ends.
+        target: what the schedule asks for, in the preview's unit.
+        planned_factor: the micro-batches that reach the target; it holds fewer where an epoch or training ends.
     """
 
     record: WindowRecord
+    target: float
     planned_factor: int
 
     @property
@@ -159,7 +162,8 @@ def make_preview(
         max_steps: optimizer steps after which training ends.
 
     Raises:
-        ConfigError: for a schedule that depends on more than the progress of training, or a size below 1.
+        ConfigError: for a schedule that depends on more than the progress of training, a size below 1, or a training
+            that makes no optimizer step.
 
     Example:
         >>> preview = make_preview({0: 1, 2: 4}, batches_per_epoch=10, num_epochs=4, batch_size=2)
@@ -180,9 +184,14 @@ def make_preview(
         epoch_end=epoch_end,
         max_steps=max_steps,
     )
+    if not any(record.stepped for record in records):
+        do = f"An epoch of {batches_per_epoch} batches ends before the first window is full: choose another epoch_end."
+        raise expected(
+            "at least one optimizer step", 0, where=f"a preview of {schedule}, epoch_end={epoch_end!r}", do=do
+        )
     rules = WindowRules(schedule, unit, epoch_end)
     windows = tuple(
-        PreviewWindow(record, rules.factor_for(target, batch_size * world_size))
+        PreviewWindow(record, target, rules.factor_for(target, batch_size * world_size))
         for record, target in zip(records, listener.values, strict=True)
     )
     return Preview(schedule, batches_per_epoch, num_epochs, batch_size, world_size, unit, epoch_end, windows)
@@ -193,7 +202,8 @@ def make_stages(preview: Preview, max_stages: int | None = None) -> list[Preview
 
     Args:
         preview: the windows.
-        max_stages: merge neighbours until there are at most so many; None keeps each.
+        max_stages: merge neighbours between the first and the last until there are at most so many (3 or more); None
+            keeps each.
 
     Example:
         >>> preview = make_preview("linear(1, 4, over=30 steps)", batches_per_epoch=100, num_epochs=1)
@@ -203,8 +213,9 @@ def make_stages(preview: Preview, max_stages: int | None = None) -> list[Preview
     stages = list(_find_stages(preview))
     if max_stages is None or len(stages) <= max_stages:
         return stages
-    bounds = [index * len(stages) // max_stages for index in range(max_stages + 1)]
-    return [_merge_all(stages[first:last]) for first, last in zip(bounds, bounds[1:], strict=False)]
+    first, *inner, last = stages
+    size = math.ceil(len(inner) / (max_stages - 2))
+    return [first, *(_merge_all(inner[start : start + size]) for start in range(0, len(inner), size)), last]
 
 
 def _find_stages(preview: Preview) -> Iterator[PreviewStage]:

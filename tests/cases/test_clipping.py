@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lightning_accum import GradientAccumulation
-from tests.harness import FLOAT32, Scalar, numbers, singles, train
+from tests.harness import FLOAT32, Record, Scalar, Spy, numbers, singles, train
 
 
 def test_clipping_runs_once_a_step_on_the_finished_gradient() -> None:
@@ -38,9 +38,7 @@ def test_updates_use_the_clipped_gradient() -> None:
 
 @pytest.mark.parametrize("position", ["first", "last"])
 def test_callbacks_see_the_finished_gradient_wherever_they_stand_in_the_list(position: str) -> None:
-    from tests.harness import Record, Spy
-
-    record, other = train, Record()
+    other = Record()
     place = {"callbacks" if position == "first" else "last": [Spy(other)]}
     record = train(Scalar(), numbers(4, 4, 2), GradientAccumulation(3), **place)
     assert record.gradients == other.gradients == pytest.approx([5.5], rel=FLOAT32)
