@@ -13,6 +13,17 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
 
+def callbacks_of(trainer: pl.Trainer) -> list[pl.Callback]:
+    """Return the trainer's callbacks, an attribute that it sets but does not declare."""
+    return trainer.callbacks  # type: ignore[attr-defined, no-any-return]
+
+
+def put_first(trainer: pl.Trainer, callback: pl.Callback) -> None:
+    """Let the callback be called before every other one."""
+    others = [other for other in callbacks_of(trainer) if other is not callback]
+    trainer.callbacks = [callback, *others]  # type: ignore[attr-defined]
+
+
 def is_last_batch_of_epoch(trainer: pl.Trainer) -> bool:
     """Return whether the micro-batch in progress is its epoch's last, as far as Lightning knows.
 
@@ -101,14 +112,14 @@ def adopt_trainer(trainer: pl.Trainer, count_steps: Callable[[], float]) -> None
     kind = type(trainer)
     bases = (_CountsSteps,) if kind is pl.Trainer else (_CountsSteps, kind)
     trainer.__class__ = type(kind.__name__, bases, {"_adopted_from": kind})
-    trainer._count_steps = count_steps
+    trainer._count_steps = count_steps  # type: ignore[attr-defined]
 
 
 def release_trainer(trainer: pl.Trainer) -> None:
     """Give the trainer its own class back."""
     if isinstance(trainer, _CountsSteps):
         del trainer._count_steps
-        trainer.__class__ = trainer._adopted_from
+        trainer.__class__ = trainer._adopted_from  # type: ignore[assignment]
 
 
 class _CountsSteps(pl.Trainer):

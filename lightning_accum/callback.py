@@ -16,6 +16,7 @@ from lightning_accum.accumulator import Accumulator, ClosedWindow
 from lightning_accum.checks import check_trainer
 from lightning_accum.counting import Weight, as_weight
 from lightning_accum.endings import carry, drop, flush
+from lightning_accum.errors import expected
 from lightning_accum.forecast import count_optimizer_steps
 from lightning_accum.gradients.sync import Ranks
 from lightning_accum.microbatch.measure import BatchMeter
@@ -73,6 +74,8 @@ class GradientAccumulation(Callback):
         log_prefix: str = "accumulation",
         progress_bar: bool = True,
     ) -> None:
+        if schedule is None and unit != "micro_batches":
+            raise expected(f"a schedule, as unit={unit!r} was given", schedule, "GradientAccumulation(schedule=...)")
         self.rules = WindowRules(Constant(1) if schedule is None else as_schedule(schedule), unit, epoch_end)
         self.weight = as_weight(weight)
         check_choice(divisor, Divisor, "divisor")
@@ -103,7 +106,7 @@ class GradientAccumulation(Callback):
         adopt_strategy(trainer.strategy, self.accumulator)
         _lightning.adopt_trainer(trainer, lambda: count_optimizer_steps(trainer, self.rules))
         # first of all callbacks, so that every other one sees the user's own loss and the finished window
-        trainer.callbacks = [self, *(other for other in trainer.callbacks if other is not self)]
+        _lightning.put_first(trainer, self)
 
     @override
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -239,11 +242,11 @@ class GradientAccumulation(Callback):
 
 def ensure_callback(trainer: pl.Trainer) -> None:
     """Give a trainer whose strategy was chosen by name the callback that does its windows, if it has none."""
-    if any(isinstance(callback, GradientAccumulation) for callback in trainer.callbacks):
+    if any(isinstance(callback, GradientAccumulation) for callback in _lightning.callbacks_of(trainer)):
         return
     if not isinstance(trainer.strategy, AccumulationMixin) or trainer.state.fn != "fit":
         return
     callback = GradientAccumulation()
-    trainer.callbacks = [callback, *trainer.callbacks]
+    _lightning.put_first(trainer, callback)
     callback.setup(trainer, trainer.lightning_module, "fit")
-    rank_zero_info(f"{type(trainer.strategy).strategy_name}: added GradientAccumulation({callback.rules.schedule}).")
+    rank_zero_info(f"{type(trainer.strategy).__name__} added GradientAccumulation({callback.rules.schedule}).")

@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from lightning_accum import _lightning
 from lightning_accum.counting import Weight
 from lightning_accum.errors import ConfigError, expected
 from lightning_accum.schedules import Constant, Schedule
@@ -35,7 +36,7 @@ def check_trainer(trainer: pl.Trainer, callback: pl.Callback, schedule: Schedule
 def _check_alone(trainer: pl.Trainer, callback: pl.Callback) -> None:
     others = [
         other
-        for other in trainer.callbacks
+        for other in _lightning.callbacks_of(trainer)
         if other is not callback and isinstance(other, (type(callback), GradientAccumulationScheduler))
     ]
     if others:

@@ -194,7 +194,8 @@ def as_weight(value: Any) -> Weight:
 def pick(batch: Any, key: str | int, where: str) -> Tensor:
     """Return the tensor at ``key`` of a mapping, sequence or object; raise :class:`ConfigError` if there is none."""
     try:
-        found = batch[key] if isinstance(batch, (Mapping, tuple, list)) else getattr(batch, str(key))
+        is_keyed = isinstance(batch, Mapping) or (isinstance(batch, (tuple, list)) and isinstance(key, int))
+        found = batch[key] if is_keyed else getattr(batch, str(key))
     except (KeyError, IndexError, TypeError, AttributeError):
         found = None
     if not isinstance(found, Tensor):

@@ -1,4 +1,4 @@
-"""Windows that end, or go on, elsewhere than at a training batch: left-out batches, stopped training, an epoch's end."""
+"""Windows that end, or go on, elsewhere than at a training batch: a batch left out, training stopped, an epoch over."""
 
 from __future__ import annotations
 

@@ -131,18 +131,14 @@ class AutoAccumStrategy(DDPAccumStrategy):
 
     def _configure_launcher(self) -> None:
         """Become the strategy for the devices that are known by now."""
-        devices = self.parallel_devices or []
+        devices = self.parallel_devices or [torch.device("cpu")]
         if len(devices) * self.num_nodes > 1:
-            self.__class__ = DDPAccumStrategy
+            self.__class__ = DDPAccumStrategy  # type: ignore[assignment]
             self._configure_launcher()
             return
-        settings = {"accelerator": self.accelerator, "checkpoint_io": self.checkpoint_io}
-        precision = self.precision_plugin
-        self.__class__ = SingleDeviceAccumStrategy
-        self.__dict__.clear()
-        SingleDeviceAccumStrategy.__init__(
-            self, devices[0] if devices else "cpu", precision_plugin=precision, **settings
-        )
+        single = SingleDeviceAccumStrategy(devices[0], self.accelerator, self.checkpoint_io, self.precision_plugin)
+        self.__class__ = SingleDeviceAccumStrategy  # type: ignore[assignment]
+        self.__dict__ = single.__dict__
 
 
 def adopt_strategy(strategy: Strategy, accumulator: Accumulator) -> None:
@@ -158,7 +154,7 @@ def adopt_strategy(strategy: Strategy, accumulator: Accumulator) -> None:
             raise expected(f"a strategy among {names}", type(strategy).__name__, "Trainer(strategy=...)", do)
         kind = type(strategy)
         strategy.__class__ = type(kind.__name__, (AccumulationMixin, kind), {"_adopted_from": kind})
-    strategy.accumulator = accumulator
+    strategy.accumulator = accumulator  # type: ignore[attr-defined]
 
 
 def release_strategy(strategy: Strategy) -> None:

@@ -80,7 +80,9 @@ def test_duration_str_is_read_back_as_the_same(unit, amount):
 
 @pytest.mark.parametrize("bare", [2000, 2000.0, "2000", "5e6", "1_000"])
 def test_duration_bare_number_is_an_error_that_names_the_units(bare):
-    with pytest.raises(ConfigError, match=r"steps, micro_steps, epochs, samples, items or %.*in here.*Write \"") as error:
+    with pytest.raises(
+        ConfigError, match=r"steps, micro_steps, epochs, samples, items or %.*in here.*Write \""
+    ) as error:
         Duration.parse(bare, where="here")
     assert f"{bare} steps" in str(error.value)
 
@@ -142,7 +144,12 @@ def test_duration_in_percent_is_reached_exactly_at_that_share(percent):
 
 def test_duration_reached_begins_at_its_end():
     duration = Duration.parse("10 steps")
-    assert [duration.reached(Progress(num_optimizer_steps=step)) for step in (0, 9, 10, 11)] == [False, False, True, True]
+    assert [duration.reached(Progress(num_optimizer_steps=step)) for step in (0, 9, 10, 11)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -157,7 +164,9 @@ def test_duration_in_percent_of_unknown_length_says_what_to_set(method):
 
 
 def test_progress_since_shifts_only_the_count_of_its_unit():
-    progress = Progress(epoch=3, num_optimizer_steps=700, num_micro_steps=1400, num_samples=10, num_items=20, fraction=0.7)
+    progress = Progress(
+        epoch=3, num_optimizer_steps=700, num_micro_steps=1400, num_samples=10, num_items=20, fraction=0.7
+    )
     shifted = progress.since(Duration.parse("500 steps"))
     assert shifted == Progress(3, 200, 1400, 10, 20, 0.7)
     assert progress.since(Duration.parse("2 epochs")).epoch == 1

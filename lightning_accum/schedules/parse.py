@@ -79,9 +79,10 @@ def _read_text(text: str) -> Schedule:
     if ":" in text:
         return _read_pairs(text)
     try:
-        return Constant(float(text))
+        value = float(text)
     except ValueError:
         raise expected(_FORMS, text, where="a schedule as text") from None
+    return Constant(value)
 
 
 def _read_pairs(pairs: Mapping[Any, Any] | Listing[Any] | str) -> Schedule:

@@ -118,6 +118,7 @@ class Ramp(Schedule):
                 raise expected(f"a multiple of {self.multiple}, as multiple= asks", value, f"{name}({field}=...)")
 
 
+@dataclass(frozen=True)
 class LinearRamp(Ramp):
     """A straight line between two values; see :class:`Ramp` for the arguments.
 
@@ -140,6 +141,7 @@ class LinearRamp(Ramp):
         return self.start + (self.end - self.start) * share
 
 
+@dataclass(frozen=True)
 class CosineRamp(Ramp):
     """Half a wave of a cosine between two values: slow, fast, slow; see :class:`Ramp` for the arguments.
 
@@ -159,6 +161,7 @@ class CosineRamp(Ramp):
         return self.start + (self.end - self.start) * (1 - math.cos(math.pi * share)) / 2
 
 
+@dataclass(frozen=True)
 class ExponentialRamp(Ramp):
     """Growth by the same factor in the same time; see :class:`Ramp` for the arguments.
 

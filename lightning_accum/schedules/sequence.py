@@ -106,7 +106,9 @@ class Sequence(Schedule):
             if duration.amount == 0:
                 raise expected("a duration longer than nothing", str(duration), where, do="Leave that schedule out.")
         if unit == "percent" and sum(duration.amount for duration in durations) >= 100:
-            raise expected("less than 100% together", str(self.phases[-1][1]), where, do="The last one needs a turn too.")
+            raise expected(
+                "less than 100% together", str(self.phases[-1][1]), where, do="The last one needs a turn too."
+            )
         for schedule, _ in self.turns[1:]:
             if schedule.units is not None and not schedule.units <= {unit}:
                 raise expected(
