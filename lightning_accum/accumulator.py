@@ -60,7 +60,6 @@ class Accumulator:
         self.divisor = divisor
         self.state = state
         self.ranks: Ranks = meter.ranks
-        self.holds_last_batch = False
         self.closed: ClosedWindow | None = None
         self.is_last_batch = False
         self.step_output: StepOutput | None = None
@@ -78,22 +77,21 @@ class Accumulator:
         self.is_last_batch = is_last
         count = 0.0 if rules.unit == "micro_batches" else self.meter.count_over_ranks(batch, rules.unit)
         window = state.window
+        ahead = _MORE_TO_COME if window is not None and not is_last else self._ahead(batch_idx, is_last)
         if window is None:
-            window = state.window = self._open(batch_idx, count, is_last)
-            rules.extend(window, count, self._ahead(batch_idx, is_last))
-        else:
-            rules.extend(window, count, self._ahead(batch_idx, is_last) if is_last else _MORE_TO_COME)
+            window = state.window = self._open(batch_idx, count, ahead)
+        rules.extend(window, count, ahead)
         state.num_micro_steps += 1
-        self.holds_last_batch = is_last and not window.closes
+        if is_last or self.trainer.strategy.handles_gradient_accumulation:
+            self.hold_last_batch(is_last and not window.closes)
         if window.shown_factor != self._shown_factor or window.first != self._shown_first:
             self.show(window.as_window())
 
-    def _open(self, batch_idx: int, count: float, is_last: bool) -> OpenWindow:
+    def _open(self, batch_idx: int, count: float, ahead: Ahead) -> OpenWindow:
         self.is_reduced = True
         self._losses.clear()
         if self.ranks.world_size == 1:
             self.state.references = [0.0] * MAX_TERMS
-        ahead = self._ahead(batch_idx, is_last)
         window = self.rules.open(self.progress(), batch_idx=batch_idx, count=count, ahead=ahead)
         if self.rules.unit != "micro_batches":
             self.meter.tell_indivisible(window.target, count, self.rules.unit)
@@ -129,6 +127,10 @@ class Accumulator:
             return Ahead(in_epoch, in_epoch)
         return Ahead(in_epoch, in_epoch + epochs_left * int(batches) if known else None)
 
+    def hold_last_batch(self, is_held: bool) -> None:
+        """Keep Lightning from stepping at the present micro-batch merely because it is its epoch's last."""
+        self.trainer.strategy.handles_gradient_accumulation = is_held  # type: ignore[misc]
+
     def show(self, window: Window) -> None:
         """Let the trainer, and every other reader of its factor, see the window."""
         self.trainer.accumulate_grad_batches = window
@@ -145,8 +147,8 @@ class Accumulator:
     def weigh(self, batch: Any, output: Any) -> Any:
         """Add what ``training_step`` returned to the window's sums; return it in the form that Lightning takes."""
         step = self.step_output = read_output(output, self.ranks.device)
-        if step.is_foreign:
-            return output
+        if not step.losses and step.raw is not None:
+            return output  # nothing known: Lightning says what a training_step may return
         step.weights, num_samples = self.meter.weigh(batch, step)
         self._agree_on_references(step.weights)
         self.state.add(step.weights, num_samples)
@@ -171,15 +173,16 @@ class Accumulator:
         """
         step, factor = self.step_output, self.window.factor
         assert step is not None, "no training_step was weighed"
-        for term in range(1, len(step.losses)):
-            if step.weights[term]:
-                loss = step.losses[term] * loss_factor(step.weights[term], self._reference(term), factor)
+        weights = step.weights
+        for term in range(1, len(weights)):
+            if weights[term]:
+                loss = step.losses[term] * loss_factor(weights[term], self._reference(term), factor)
                 self._term_gradients().add(term, self._scaled(loss))
-        if not step.weights or not step.weights[0]:
+        if not weights or not weights[0]:
             return None
-        if step.weights[0] != self._reference(0):
-            return step.losses[0] * loss_factor(step.weights[0], self._reference(0), factor)
-        if len(step.losses) == 1 and self._shown_factor == factor:
+        if weights[0] != self._reference(0):
+            return step.losses[0] * loss_factor(weights[0], self._reference(0), factor)
+        if len(weights) == 1 and self.trainer.accumulate_grad_batches == factor:
             return closure_loss
         return step.losses[0] / factor
 
@@ -207,7 +210,7 @@ class Accumulator:
         """Divide the window's gradients by its true total; return ``False`` if there is nothing to step with."""
         state, window = self.state, self.window
         local = [state.num_window_samples, state.num_contributing, *state.weights]
-        (num_samples, num_contributing, *weights), losses = self.ranks.sum_with(local, self._losses.sums())
+        (num_samples, num_contributing, *weights), losses = self.ranks.sum_with(local, self._losses.sums)
         if not any(weights):
             self._end_empty(num_samples)
             return False
@@ -216,7 +219,7 @@ class Accumulator:
             share = window.share_held(num_contributing / self.ranks.world_size, self.rules.unit)
         self._rescale(weights, share)
         self._next_references = [weight / num_contributing for weight in weights]
-        mean_loss = self._losses.mean(losses, weights)
+        mean_loss = self._losses.mean(weights, losses)
         self._result = ClosedWindow(mean_loss, window.num_micro_batches, num_samples, sum(weights))
         return True
 
@@ -256,7 +259,7 @@ class Accumulator:
                 "optimizer step was made, no scheduler advanced. Further ones are counted in num_empty_windows."
             )
         _lightning.uncount_optimizer_step(self.trainer)
-        self.holds_last_batch = self.is_last_batch
+        self.hold_last_batch(self.is_last_batch)
         self.show(Window(window.num_micro_batches + 1, window.first))
         self.forget()
 

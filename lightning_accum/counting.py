@@ -241,7 +241,7 @@ def _add_leading_sizes(batch: Any, sizes: set[int]) -> None:
         if batch.ndim:
             sizes.add(batch.shape[0])
     elif isinstance(batch, (tuple, list)):
-        if batch and all(isinstance(value, str) for value in batch):
+        if batch and isinstance(batch[0], str) and all(isinstance(value, str) for value in batch):
             sizes.add(len(batch))
         else:
             for value in batch:

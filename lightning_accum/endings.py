@@ -44,7 +44,8 @@ def flush(accumulator: Accumulator) -> None:
     """Make the step of a window that ended without one: training was stopped, or its loader ended early."""
     window = accumulator.window
     window.closes = True
-    accumulator.holds_last_batch = accumulator.is_last_batch = accumulator.is_reduced = False
+    accumulator.is_last_batch = accumulator.is_reduced = False
+    accumulator.hold_last_batch(False)
     ready = _lightning.num_ready_batches(accumulator.trainer)
     accumulator.show(Window(window.num_micro_batches, ready - window.num_micro_batches))
     _lightning.step_outside_batch(accumulator.trainer, _no_loss(accumulator))

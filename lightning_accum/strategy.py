@@ -40,13 +40,9 @@ class AccumulationMixin(Strategy):
     """
 
     accumulator: Accumulator | None = None
-
-    @property
-    def handles_gradient_accumulation(self) -> bool:
-        """Whether Lightning must not step at an epoch's last micro-batch merely because it is the last."""
-        if self.accumulator is not None:
-            return self.accumulator.holds_last_batch
-        return bool(super().handles_gradient_accumulation)
+    handles_gradient_accumulation: bool = False  # type: ignore[assignment]
+    """Whether Lightning must not step at an epoch's last micro-batch merely because it is the last. A plain attribute,
+    set for that micro-batch alone: Lightning asks for it six times a micro-batch."""
 
     def setup(self, trainer: pl.Trainer) -> None:
         """Set the strategy up; a strategy chosen by name brings the callback with it."""
@@ -161,6 +157,7 @@ def release_strategy(strategy: Strategy) -> None:
     """Give the strategy its own class back."""
     if isinstance(strategy, AccumulationMixin):
         strategy.__dict__.pop("accumulator", None)
+        strategy.__dict__.pop("handles_gradient_accumulation", None)
         strategy.__class__ = getattr(type(strategy), "_adopted_from", type(strategy))
 
 

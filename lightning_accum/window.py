@@ -48,7 +48,7 @@ class Window(int):
         return window
 
     def __rmod__(self, count: int) -> int:
-        return (int(count) - self.first) % int(self)
+        return int.__mod__(count - self.first, self)
 
     def __getnewargs__(self) -> tuple[int, int]:  # type: ignore[override]
         return int(self), self.first

@@ -32,6 +32,21 @@ class Net(nn.Module):
         return self.head(torch.tanh(self.hidden(x)))
 
 
+class ConditionalNet(Net):
+    """Has a layer that only those samples use that say so; where none does, it has no part in the graph."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.extra = nn.Linear(NUM_FEATURES, NUM_CLASSES, dtype=torch.float64)
+        with torch.no_grad():
+            for parameter in self.extra.parameters():
+                parameter.copy_(torch.linspace(-1, 1, parameter.numel()).reshape(parameter.shape))
+
+    def answer(self, batch: dict[str, Tensor]) -> Tensor:
+        out = self(batch["x"])
+        return out + batch["uses"][:, None] * self.extra(batch["x"]) if batch["uses"].any() else out
+
+
 @dataclass(frozen=True)
 class Job:
     """A loss that is a mean over items.
@@ -98,6 +113,11 @@ def _count_terms(batch: dict[str, Tensor]) -> dict[str, Tensor]:
     return {"error": batch["valid"].sum(), "size": batch["other"].sum()}
 
 
+def _loss_conditional(net: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    errors = (net.answer(batch) - batch["y"]).square().sum(-1)
+    return (errors * batch["valid"]).sum() / batch["valid"].sum()
+
+
 def _make_tokens(generator: torch.Generator, size: int, empty: bool) -> dict[str, Tensor]:
     x = _random(generator, size, LENGTH, NUM_FEATURES)
     return {"x": x, "labels": _labels(generator, (size, LENGTH), -100, empty)}
@@ -157,9 +177,12 @@ JOBS: dict[str, Job] = {
     ),
 }
 
+CONDITIONAL = Job("returned", _make_regression, _loss_conditional, count_valid, is_returned=True)
+"""For a :class:`ConditionalNet`, on batches with a key ``"uses"``."""
+
 
 class JobModule(Spied):
-    """Trains a net on a job, as a user would write it. Batches are pairs of the data and whether the step gives up."""
+    """Trains a net on a job, as a user would write it; at the batches in ``gives_up`` the step returns nothing."""
 
     def __init__(self, job: Job, net: nn.Module, configure: Callable[[nn.Module], Any], gives_up: set[int] = frozenset()):
         super().__init__()

@@ -7,7 +7,7 @@ it holds, on all ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,18 +25,18 @@ any other, and so compares noise; with 1e-3 the step is a smooth function of the
 
 @dataclass
 class MicroBatch:
-    """One micro-batch: its part on each rank. ``None`` stands for a rank on which ``training_step`` returned nothing."""
+    """One micro-batch: its parts on the ranks on which ``training_step`` returned a loss."""
 
     parts: list[Any]
     num_samples: int = 0
     num_items: float = 0.0
 
 
-def make_micro_batch(job: Job, parts: Sequence[Any], gives_up: bool = False) -> MicroBatch:
-    """A micro-batch of these batches, one a rank."""
+def make_micro_batch(job: Job, parts: Sequence[Any], silent: Container[int] = ()) -> MicroBatch:
+    """A micro-batch of these batches, one a rank, of which the ``silent`` ranks return ``None``."""
     num_samples = sum(len(part[0] if isinstance(part, tuple) else part["x"]) for part in parts)
-    num_items = 0.0 if gives_up else float(sum(total_count(job.count(part)) for part in parts))
-    return MicroBatch([None if gives_up else part for part in parts], num_samples, num_items)
+    heard = [part for rank, part in enumerate(parts) if rank not in silent]
+    return MicroBatch(heard, num_samples, float(sum(total_count(job.count(part)) for part in heard)))
 
 
 def total_count(count: Any) -> float:
@@ -165,7 +165,7 @@ def train_on_large_batches(
         if not window.steps:
             continue
         optimizer.zero_grad()
-        parts = [part for micro in window.micro_batches for part in micro.parts if part is not None]
+        parts = [part for micro in window.micro_batches for part in micro.parts]
         loss = large_loss(job, net, parts)
         loss.backward()
         clip_gradients(net, clip, algorithm)

@@ -20,48 +20,52 @@ class WindowLosses:
         >>> losses = WindowLosses(torch.device("cpu"))
         >>> losses.add([torch.tensor(1.0)], [3.0])
         >>> losses.add([torch.tensor(5.0)], [1.0])
-        >>> losses.mean(losses.sums(), [4.0]).item()
+        >>> losses.mean([4.0]).item()
         2.0
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._losses: list[list[Tensor]] = [[] for _ in range(MAX_TERMS)]
-        self._weights: list[list[float]] = [[] for _ in range(MAX_TERMS)]
+        self._dtype = torch.float32 if device.type == "mps" else torch.float64
+        self._losses: dict[int, list[Tensor]] = {}
+        self._weights: dict[int, list[float]] = {}
 
     def add(self, losses: Sequence[Tensor], weights: Sequence[float]) -> None:
         """Remember the losses of a micro-batch; one without weight is left out, whatever its value."""
         for term, loss in enumerate(losses):
-            if weights[term]:
+            if not weights[term]:
+                continue
+            if term in self._losses:
                 self._losses[term].append(loss.detach())
                 self._weights[term].append(weights[term])
+            else:
+                self._losses[term], self._weights[term] = [loss.detach()], [weights[term]]
 
     def sums(self) -> Tensor:
         """Return ``sum_i( w_i * l_i )`` of each term, of shape ``(MAX_TERMS,)``, on the losses' device."""
-        dtype = torch.float32 if self.device.type == "mps" else torch.float64
-        sums = torch.zeros(MAX_TERMS, dtype=dtype, device=self.device)
-        for term, losses in enumerate(self._losses):
-            if losses:
-                values = torch.stack([loss.reshape(()) for loss in losses]).to(dtype)
-                weights = self._weights[term]
-                is_equal = weights.count(weights[0]) == len(weights)
-                factor = weights[0] if is_equal else torch.tensor(weights, dtype=dtype, device=self.device)
-                sums[term] = (values * factor).sum()
+        sums = torch.zeros(MAX_TERMS, dtype=self._dtype, device=self.device)
+        for term in self._losses:
+            sums[term] = self._sum(term)
         return sums
 
-    @staticmethod
-    def mean(sums: Tensor, totals: Sequence[float]) -> Tensor:
+    def _sum(self, term: int) -> Tensor:
+        losses, weights = self._losses[term], self._weights[term]
+        values = torch.stack(losses).to(self._dtype).flatten()
+        if weights.count(weights[0]) == len(weights):
+            return values.sum() * weights[0]
+        return values @ torch.tensor(weights, dtype=self._dtype, device=self.device)
+
+    def mean(self, totals: Sequence[float], sums: Tensor | None = None) -> Tensor:
         """Return the window's mean loss, a 0-d float32 tensor: the sum over terms of each term's mean.
 
         Args:
-            sums: what :meth:`sums` returned, or its sum over ranks.
             totals: the total weight of each term.
+            sums: what :meth:`sums` returned, summed over ranks; ``None`` on a single rank.
         """
-        means = [sums[term] / total for term, total in enumerate(totals) if total]
-        return torch.stack(means).sum().float()
+        if sums is None:
+            return sum(self._sum(term) / totals[term] for term in self._losses).float()  # type: ignore[union-attr]
+        return torch.stack([sums[term] / total for term, total in enumerate(totals) if total]).sum().float()
 
     def clear(self) -> None:
         """Forget all losses."""
-        for losses, weights in zip(self._losses, self._weights, strict=True):
-            losses.clear()
-            weights.clear()
+        self._losses, self._weights = {}, {}

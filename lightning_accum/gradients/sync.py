@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -38,12 +38,17 @@ class Ranks:
         """Return the maximum over ranks of each value, equal on all ranks."""
         return self._reduce(values, dist.ReduceOp.MAX)
 
-    def sum_with(self, values: Sequence[float], tensor: Tensor) -> tuple[list[float], Tensor]:
-        """Return the sums over ranks of host values and of a small 1-d tensor, which stays where it is."""
+    def sum_with(
+        self, values: Sequence[float], make_tensor: Callable[[], Tensor]
+    ) -> tuple[list[float], Tensor | None]:
+        """Return the sums over ranks of host values and of a small 1-d tensor, which stays where it is.
+
+        On one rank the tensor is not even made, and ``None`` returned for it.
+        """
         if self.world_size == 1:
-            return list(values), tensor
+            return list(values), None
         host = torch.tensor(values, dtype=torch.float64).to(self.device)
-        both = torch.cat([host, tensor.to(self.device, torch.float64)])
+        both = torch.cat([host, make_tensor().to(self.device, torch.float64)])
         dist.all_reduce(both)
         return both[: len(values)].tolist(), both[len(values) :]
 

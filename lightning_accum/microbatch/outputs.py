@@ -18,7 +18,7 @@ class StepOutput:
     """What one ``training_step`` returned.
 
     Attributes:
-        losses: the loss, or its terms in the order of their sorted names; empty if the step returned ``None``.
+        losses: the loss, or its terms in the order of their sorted names; empty if there is none.
         names: the terms' names; empty for a single loss.
         for_user: the loss that callbacks are shown, ``None`` if the step returned ``None``.
         for_lightning: the output in a form that Lightning takes.
@@ -32,11 +32,6 @@ class StepOutput:
     for_lightning: Any
     raw: Any
     weights: list[float] = field(default_factory=list)
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether nothing was understood of it; Lightning then says what a ``training_step`` may return."""
-        return not self.losses and self.raw is not None
 
 
 def read_output(output: Any, device: torch.device) -> StepOutput:
@@ -54,9 +49,9 @@ def read_output(output: Any, device: torch.device) -> StepOutput:
         >>> step.names, step.for_user
         (['a', 'b'], tensor(3.))
     """
-    loss = output.get("loss") if isinstance(output, Mapping) else output
     if output is None:
         return StepOutput([], [], None, torch.zeros((), device=device), None)
+    loss = output if isinstance(output, Tensor) else output.get("loss") if isinstance(output, Mapping) else None
     if isinstance(loss, Tensor):
         return StepOutput([loss], [], loss.detach(), output, output)
     if isinstance(loss, Mapping) and loss:
