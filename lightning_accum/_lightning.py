@@ -18,10 +18,13 @@ def callbacks_of(trainer: pl.Trainer) -> list[pl.Callback]:
     return trainer.callbacks  # type: ignore[attr-defined, no-any-return]
 
 
-def put_first(trainer: pl.Trainer, callback: pl.Callback) -> None:
-    """Let the callback be called before every other one."""
-    others = [other for other in callbacks_of(trainer) if other is not callback]
-    trainer.callbacks = [callback, *others]  # type: ignore[attr-defined]
+def move_callback(trainer: pl.Trainer, callback: pl.Callback, position: int) -> int:
+    """Put the callback at a position among those of the trainer; return the position where it was."""
+    callbacks = callbacks_of(trainer)
+    others = [other for other in callbacks if other is not callback]
+    # a new list: Lightning may be going through the old one
+    trainer.callbacks = [*others[:position], callback, *others[position:]]  # type: ignore[attr-defined]
+    return callbacks.index(callback) if callback in callbacks else position
 
 
 def is_last_batch_of_epoch(trainer: pl.Trainer) -> bool:
@@ -82,10 +85,30 @@ def show_values(trainer: pl.Trainer, values: dict[str, Tensor], in_bar: Collecti
     """
     connector = trainer._logger_connector
     connector._callback_metrics.update(values)
-    if in_bar and trainer.progress_bar_callback is not None:
-        connector._progress_bar_metrics.update({name: float(values[name]) for name in in_bar})
+    has_bar = trainer.progress_bar_callback is not None
+    connector._progress_bar_metrics.update({name: float(values[name]) if has_bar else values[name] for name in in_bar})
     if connector.should_update_logs:
         connector.log_metrics(values)
+
+
+def watch_skipped_batches(module: pl.LightningModule, on_skip: Callable[[], None]) -> Callable[[], None]:
+    """Call ``on_skip`` when the module's ``on_train_batch_start`` returns -1; return what undoes the watching.
+
+    Lightning then leaves the batch and the rest of the epoch out, but advances schedulers as if it had stepped, and
+    tells neither callbacks nor the strategy.
+    """
+    if not is_overridden("on_train_batch_start", module):
+        return lambda: None
+    original = module.on_train_batch_start
+
+    def watched(*args: Any, **kwargs: Any) -> int | None:
+        response = original(*args, **kwargs)
+        if response == -1:
+            on_skip()
+        return response
+
+    module.on_train_batch_start = watched  # type: ignore[method-assign]
+    return lambda: module.__dict__.pop("on_train_batch_start", None)
 
 
 def load_train_dataloader(trainer: pl.Trainer) -> Any:

@@ -28,6 +28,7 @@ from lightning_accum.progress import Progress
 from lightning_accum.state import AccumulationState
 from lightning_accum.weighting import MAX_TERMS, gradient_factor, loss_factor
 from lightning_accum.window import Ahead, Divisor, OpenWindow, Window, WindowRules, fraction_of_training
+from lightning_accum.witness import GradientWitness, tell_assigned_factor
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class Accumulator:
         self.is_reduced = True
         self._terms: TermGradients | None = None
         self._losses = WindowLosses(self.ranks.device)
-        self._shown_factor = self._shown_first = -1
+        self._shown = Window(1)
+        self.witness = GradientWitness(trainer.lightning_module)
 
     # ------------------------------------------------------------------ a micro-batch begins
 
@@ -84,7 +86,10 @@ class Accumulator:
         state.num_micro_steps += 1
         if is_last or self.trainer.strategy.handles_gradient_accumulation:
             self.hold_last_batch(is_last and not window.closes)
-        if window.shown_factor != self._shown_factor or window.first != self._shown_first:
+        if self.trainer.accumulate_grad_batches is not self._shown:
+            tell_assigned_factor(self.trainer, self.rules.schedule)
+            self.show(self._shown)
+        if window.shown_factor != self._shown or window.first != self._shown.first:
             self.show(window.as_window())
 
     def _open(self, batch_idx: int, count: float, ahead: Ahead) -> OpenWindow:
@@ -133,8 +138,7 @@ class Accumulator:
 
     def show(self, window: Window) -> None:
         """Let the trainer, and every other reader of its factor, see the window."""
-        self.trainer.accumulate_grad_batches = window
-        self._shown_factor, self._shown_first = int(window), window.first
+        self.trainer.accumulate_grad_batches = self._shown = window
 
     # ------------------------------------------------------------------ its loss
 
@@ -174,6 +178,7 @@ class Accumulator:
         step, factor = self.step_output, self.window.factor
         assert step is not None, "no training_step was weighed"
         weights = step.weights
+        self.witness.check(self.window)
         for term in range(1, len(weights)):
             if weights[term]:
                 loss = step.losses[term] * loss_factor(weights[term], self._reference(term), factor)

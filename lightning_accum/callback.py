@@ -15,7 +15,7 @@ from lightning_accum import _lightning
 from lightning_accum.accumulator import Accumulator, ClosedWindow
 from lightning_accum.checks import check_trainer
 from lightning_accum.counting import Weight, as_weight
-from lightning_accum.endings import carry, drop, flush
+from lightning_accum.endings import carry, drop, flush, skip_begun_batch
 from lightning_accum.errors import expected
 from lightning_accum.forecast import count_optimizer_steps
 from lightning_accum.gradients.sync import Ranks
@@ -64,7 +64,7 @@ class GradientAccumulation(Callback):
 
     def __init__(
         self,
-        schedule: int | str | dict[int, int] | Schedule | Callable[[Progress], float] | None = None,
+        schedule: int | str | dict[int, int] | list[Any] | Schedule | Callable[[Progress], float] | None = None,
         *,
         unit: Unit = "micro_batches",
         weight: str | Weight | Callable[[Any, Any], Any] = "samples",
@@ -88,6 +88,8 @@ class GradientAccumulation(Callback):
         self._takes_trainers_factor = schedule is None
         self._restored = False
         self._factor_before: int | None = None
+        self._position = 0
+        self._unwatch: Callable[[], Any] = lambda: None
 
     # ------------------------------------------------------------------ set up, and leave no trace
 
@@ -102,11 +104,12 @@ class GradientAccumulation(Callback):
         self._factor_before = trainer.accumulate_grad_batches
         ranks = Ranks(trainer.world_size, trainer.strategy.root_device)
         meter = BatchMeter(self.weight, ranks, trainer, short_batch_ends_window=self.rules.epoch_end == "flush")
-        self.accumulator = Accumulator(trainer, self.rules, meter, self.divisor, self.state)
-        adopt_strategy(trainer.strategy, self.accumulator)
+        accumulator = self.accumulator = Accumulator(trainer, self.rules, meter, self.divisor, self.state)
+        adopt_strategy(trainer.strategy, accumulator)
         _lightning.adopt_trainer(trainer, lambda: count_optimizer_steps(trainer, self.rules))
         # first of all callbacks, so that every other one sees the user's own loss and the finished window
-        _lightning.put_first(trainer, self)
+        self._unwatch = _lightning.watch_skipped_batches(pl_module, lambda: skip_begun_batch(accumulator))
+        self._position = _lightning.move_callback(trainer, self, 0)
 
     @override
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -121,8 +124,10 @@ class GradientAccumulation(Callback):
         if self.accumulator is None:
             return
         self.accumulator = None
+        self._unwatch()
         release_strategy(trainer.strategy)
         _lightning.release_trainer(trainer)
+        _lightning.move_callback(trainer, self, self._position)
         trainer.accumulate_grad_batches = self._factor_before  # type: ignore[assignment]
 
     # ------------------------------------------------------------------ training
@@ -247,6 +252,6 @@ def ensure_callback(trainer: pl.Trainer) -> None:
     if not isinstance(trainer.strategy, AccumulationMixin) or trainer.state.fn != "fit":
         return
     callback = GradientAccumulation()
-    _lightning.put_first(trainer, callback)
+    _lightning.move_callback(trainer, callback, 0)
     callback.setup(trainer, trainer.lightning_module, "fit")
     rank_zero_info(f"{type(trainer.strategy).__name__} added GradientAccumulation({callback.rules.schedule}).")

@@ -40,6 +40,18 @@ def skip_missing_batch(accumulator: Accumulator, batch_idx: int, is_last: bool) 
         accumulator.show(window.as_window())
 
 
+def skip_begun_batch(accumulator: Accumulator) -> None:
+    """Take a micro-batch back that has begun but will not run, as the user skips the rest of the epoch."""
+    state, window = accumulator.state, accumulator.window
+    window.num_micro_batches -= 1
+    window.closes = False
+    state.num_micro_steps -= 1
+    accumulator.hold_last_batch(True)
+    accumulator.show(Window(window.num_micro_batches + 2, window.first))
+    if window.num_micro_batches == 0:
+        accumulator.forget()
+
+
 def flush(accumulator: Accumulator) -> None:
     """Make the step of a window that ended without one: training was stopped, or its loader ended early."""
     window = accumulator.window

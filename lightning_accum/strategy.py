@@ -72,7 +72,9 @@ class AccumulationMixin(Strategy):
             return super().backward(closure_loss, optimizer, *args, **kwargs)
         loss = accumulator.loss_for_backward(closure_loss)
         if loss is not None:
-            return super().backward(loss, optimizer, *args, **kwargs)
+            output = super().backward(loss, optimizer, *args, **kwargs)
+            accumulator.witness.see(accumulator.window)
+            return output
         if not accumulator.must_join_reduction:
             return closure_loss.detach()
         parameters = [parameter for parameter in accumulator.parameters() if parameter.requires_grad]

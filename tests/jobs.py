@@ -47,6 +47,17 @@ class ConditionalNet(Net):
         return out + batch["uses"][:, None] * self.extra(batch["x"]) if batch["uses"].any() else out
 
 
+class TwoHeadNet(Net):
+    """Has a second head, which one loss term alone uses, as detectors and multi-task models have."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.second = nn.Linear(NUM_HIDDEN, 1, dtype=torch.float64)
+        with torch.no_grad():
+            self.second.weight.copy_(torch.linspace(-1, 1, NUM_HIDDEN))
+            self.second.bias.fill_(0.5)
+
+
 @dataclass(frozen=True)
 class Job:
     """A loss that is a mean over items.
@@ -60,6 +71,7 @@ class Job:
         is_returned: whether ``training_step`` returns the count beside the loss.
         is_mean_of_means: whether each micro-batch counts the same, whatever it holds.
         knows_items_before: whether the items can be counted before ``training_step``.
+        net: the class of the net it trains.
     """
 
     weight: Any
@@ -70,6 +82,7 @@ class Job:
     is_returned: bool = False
     is_mean_of_means: bool = False
     knows_items_before: bool = True
+    net: type[Net] = Net
 
 
 def _random(generator: torch.Generator, *shape: int) -> Tensor:
@@ -106,6 +119,11 @@ def _loss_masked(net: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 def _loss_terms(net: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     distances = net(batch["x"]).abs().sum(-1)
+    return {"error": _loss_masked(net, batch), "size": (distances * batch["other"]).sum() / batch["other"].sum()}
+
+
+def _loss_heads(net: TwoHeadNet, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    distances = net.second(torch.tanh(net.hidden(batch["x"])))[:, 0].square()
     return {"error": _loss_masked(net, batch), "size": (distances * batch["other"]).sum() / batch["other"].sum()}
 
 
@@ -172,12 +190,21 @@ JOBS: dict[str, Job] = {
     "returned": Job(
         "returned", _make_regression, _loss_masked, count_valid, is_returned=True, knows_items_before=False
     ),
-    "terms": Job(
-        "returned", _make_regression, _loss_terms, _count_terms, is_returned=True, knows_items_before=False
+    "terms": Job("returned", _make_regression, _loss_terms, _count_terms, is_returned=True, knows_items_before=False),
+    "heads": Job(
+        "returned",
+        _make_regression,
+        _loss_heads,
+        _count_terms,
+        is_returned=True,
+        knows_items_before=False,
+        net=TwoHeadNet,
     ),
 }
 
-CONDITIONAL = Job("returned", _make_regression, _loss_conditional, count_valid, is_returned=True)
+CONDITIONAL = Job(
+    "returned", _make_regression, _loss_conditional, count_valid, is_returned=True, net=ConditionalNet
+)
 """For a :class:`ConditionalNet`, on batches with a key ``"uses"``."""
 
 

@@ -21,7 +21,8 @@ def train_job(
 ) -> tuple[Record, Net]:
     """Train the net of the named job without moving its parameters; return the record and a fresh copy of the net."""
     configure = configure or (lambda net: torch.optim.SGD(net.parameters(), lr=0.0))
-    return train(JobModule(JOBS[name], Net(), configure), batches, accumulation, **options), Net()
+    job = JOBS[name]
+    return train(JobModule(job, job.net(), configure), batches, accumulation, **options), job.net()
 
 
 def large_gradient(name: str, net: Net, batches: list[Any]) -> torch.Tensor:
@@ -241,7 +242,7 @@ def test_window_without_valid_items_changes_nothing_at_all(name: str) -> None:
 
     batches = make_batches(name, 2, 1, 2, 2, 1, 2, 3, 1, empty=(2, 3, 4, 5))
     accumulation = GradientAccumulation(2, weight=JOBS[name].weight)
-    record = train(Watched(JOBS[name], Net(), _adamw), batches, accumulation)
+    record = train(Watched(JOBS[name], JOBS[name].net(), _adamw), batches, accumulation)
     after_first, after_empty = seen[1], seen[5]
     assert torch.equal(after_first[0], after_empty[0])
     assert len(after_first[1]) > 0

@@ -9,7 +9,7 @@ import torch
 
 from lightning_accum import CosineRamp, LinearRamp, Progress
 from lightning_accum.schedules import as_schedule
-from tests.jobs import CONDITIONAL, JOBS, ConditionalNet, Job, Net
+from tests.jobs import CONDITIONAL, JOBS, Job, Net
 from tests.large_batch import (
     OPTIMIZERS,
     LargeBatchRecord,
@@ -63,7 +63,7 @@ class Combination:
         return JOBS[self.job] if self.uses is None else CONDITIONAL
 
     def make_net(self) -> Net:
-        return Net(3) if self.uses is None else ConditionalNet(3)
+        return self.get_job().net(3)
 
     def batches(self, rank: int) -> list[Any]:
         """The batches of one rank; every process can make those of all."""
@@ -124,6 +124,11 @@ ON_TWO = [
     Combination("terms by name", "terms", TWO, 4, strategy="ddp_accum", clip=0.3, optimizer="adamw"),
     Combination("terms with bucket views", "terms", TWO, 3, strategy="ddp_bucket_view"),
     Combination("terms, one rank empty", "terms", TWO, 3, empty=at((0, 0), (0, 1), (0, 2), (1, 4))),
+    Combination("terms with a head each", "heads", TWO, 2, num_epochs=2),
+    Combination("terms with a head each, by name", "heads", TWO, 3, strategy="ddp_accum", optimizer="adamw", clip=0.3),
+    Combination("terms with a head each, one rank empty", "heads", TWO, 3, empty=at((0, 0), (0, 1), (0, 2), (1, 5))),
+    Combination("terms with a head each, unused looked for", "heads", TWO, 3, strategy="ddp_unused"),
+    Combination("terms with a head each, stopped", "heads", TWO_LONG, 4, stop_after=5),
     Combination("one empty in the middle", "tokens", TWO, empty=at((0, 1))),
     Combination("closing one empty on one rank", "tokens", TWO, empty=at((1, 3), (0, 5)), strategy="ddp_accum"),
     Combination("closing one empty on all ranks", "pixels", TWO, empty=at((0, 3), (1, 3)), optimizer="adamw"),

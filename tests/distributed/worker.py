@@ -164,15 +164,17 @@ def run_lost_loader() -> str:
         return f"ValueError: {error}"
 
 
-def run_badly(fails: bool) -> float:
-    """Fail, or never come back, on rank 1 only, while rank 0 waits for it."""
-    if RANK == 1 and fails:
-        raise RuntimeError("broken on purpose")
-    if RANK == 1:
-        time.sleep(3600)
-    tensor = torch.ones(1)
-    dist.all_reduce(tensor)
-    return tensor.item()
+def run_badly(fails: bool) -> list[float]:
+    """Fail, or never come back, on rank 1 only, while rank 0 waits for it in the reduction."""
+
+    def step(module: Scalar, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        if RANK == 1 and fails:
+            raise RuntimeError("broken on purpose")
+        if RANK == 1:
+            time.sleep(3600)
+        return module.w * batch.mean()
+
+    return run(Scalar(step=step), singles(2), 2, "ddp").gradients
 
 
 TASKS: dict[str, Any] = {

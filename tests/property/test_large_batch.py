@@ -65,7 +65,7 @@ class Training:
 
     def run(self, **options: Any) -> tuple[Record, GradientAccumulation]:
         """Train with the package."""
-        module = JobModule(JOBS[self.job], Net(self.seed), OPTIMIZERS[self.optimizer], self.gives_up)
+        module = JobModule(JOBS[self.job], JOBS[self.job].net(self.seed), OPTIMIZERS[self.optimizer], self.gives_up)
         accumulation = GradientAccumulation(
             self.schedule, unit=self.unit, weight=JOBS[self.job].weight, epoch_end=self.epoch_end
         )
@@ -76,7 +76,7 @@ class Training:
 
     def run_large(self) -> LargeBatchRecord:
         """Train with one forward and one backward a window."""
-        net, configure = Net(self.seed), OPTIMIZERS[self.optimizer]
+        net, configure = JOBS[self.job].net(self.seed), OPTIMIZERS[self.optimizer]
         return train_on_large_batches(JOBS[self.job], net, configure, self.windows(), self.clip, self.algorithm)
 
 
