@@ -95,6 +95,7 @@ class Accumulator:
     def _open(self, batch_idx: int, count: float, ahead: Ahead) -> OpenWindow:
         self.is_reduced = True
         self._losses.clear()
+        self.witness.open()
         if self.ranks.world_size == 1:
             self.state.references = [0.0] * MAX_TERMS
         window = self.rules.open(self.progress(), batch_idx=batch_idx, count=count, ahead=ahead)

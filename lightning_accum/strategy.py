@@ -73,7 +73,7 @@ class AccumulationMixin(Strategy):
         loss = accumulator.loss_for_backward(closure_loss)
         if loss is not None:
             output = super().backward(loss, optimizer, *args, **kwargs)
-            accumulator.witness.see(accumulator.window)
+            accumulator.witness.see()
             return output
         if not accumulator.must_join_reduction:
             return closure_loss.detach()

@@ -22,21 +22,29 @@ class GradientWitness:
     def __init__(self, module: pl.LightningModule) -> None:
         self._module = module
         self._parameter: Parameter | None = None
+        self._has_seen = False
 
-    def see(self, window: OpenWindow) -> None:
-        """Choose the parameter, after a window's first backward."""
-        if window.num_micro_batches == 1 and (self._parameter is None or self._parameter.grad is None):
+    def open(self) -> None:
+        """Begin a new window, whose gradients are not there yet."""
+        self._has_seen = False
+
+    def see(self) -> None:
+        """Choose the parameter, after the window's first backward."""
+        if self._has_seen:
+            return
+        self._has_seen = True
+        if self._parameter is None or self._parameter.grad is None:
             parameters = self._module.parameters()
             self._parameter = next((parameter for parameter in parameters if parameter.grad is not None), None)
 
     def check(self, window: OpenWindow) -> None:
         """Tell if somebody cleared the gradients of the open window: what they held cannot be had back."""
-        if window.num_micro_batches > 1 and self._parameter is not None and self._parameter.grad is None:
+        if self._has_seen and self._parameter is not None and self._parameter.grad is None:
             rank_zero_warn(
-                f"Gradients were cleared (zero_grad) inside a window, before its micro-batch {window.num_micro_batches} of "
-                f"{window.factor}: what they held is lost, and the step is wrong."
+                "Gradients were cleared (zero_grad) inside a window, before its micro-batch "
+                f"{window.num_micro_batches} of {window.factor}: what they held is lost, and the step is wrong."
             )
-            self._parameter = None
+            self._has_seen = False
 
 
 def tell_assigned_factor(trainer: pl.Trainer, schedule: Schedule) -> None:

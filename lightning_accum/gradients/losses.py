@@ -35,11 +35,12 @@ class WindowLosses:
         for term, loss in enumerate(losses):
             if not weights[term]:
                 continue
+            value = loss.detach().reshape(()) if loss.ndim else loss.detach()
             if term in self._losses:
-                self._losses[term].append(loss.detach())
+                self._losses[term].append(value)
                 self._weights[term].append(weights[term])
             else:
-                self._losses[term], self._weights[term] = [loss.detach()], [weights[term]]
+                self._losses[term], self._weights[term] = [value], [weights[term]]
 
     def sums(self) -> Tensor:
         """Return ``sum_i( w_i * l_i )`` of each term, of shape ``(MAX_TERMS,)``, on the losses' device."""
@@ -50,7 +51,7 @@ class WindowLosses:
 
     def _sum(self, term: int) -> Tensor:
         losses, weights = self._losses[term], self._weights[term]
-        values = torch.stack(losses).to(self._dtype).flatten()
+        values = torch.stack(losses).to(self._dtype)
         if weights.count(weights[0]) == len(weights):
             return values.sum() * weights[0]
         return values @ torch.tensor(weights, dtype=self._dtype, device=self.device)

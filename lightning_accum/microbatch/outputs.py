@@ -42,7 +42,7 @@ def read_output(output: Any, device: torch.device) -> StepOutput:
         device: where the loss that stands in for ``None`` is made.
 
     Raises:
-        ConfigError: for loss terms that are no tensors, or too many.
+        ConfigError: for a loss of several elements, loss terms that are no tensors, or too many terms.
 
     Example:
         >>> step = read_output({"loss": {"b": torch.tensor(2.0), "a": torch.tensor(1.0)}}, torch.device("cpu"))
@@ -53,6 +53,9 @@ def read_output(output: Any, device: torch.device) -> StepOutput:
         return StepOutput([], [], None, torch.zeros((), device=device), None)
     loss = output if isinstance(output, Tensor) else output.get("loss") if isinstance(output, Mapping) else None
     if isinstance(loss, Tensor):
+        if loss.ndim and loss.numel() != 1:
+            do = "Return its mean; what the mean is over is its weight."
+            raise expected("a loss of one element", tuple(loss.shape), "the shape of training_step's loss", do)
         return StepOutput([loss], [], loss.detach(), output, output)
     if isinstance(loss, Mapping) and loss:
         return _read_terms(output, loss)

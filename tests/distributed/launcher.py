@@ -17,10 +17,10 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 
 START_SECONDS = 120
-"""Until the first task must be done: importing torch and Lightning four times on two cores, and meeting."""
+"""For importing torch and Lightning: four times at once on two cores that others use too."""
 
 TASK_SECONDS = 40
-"""For each further task, which takes well under a second: a rank that waits longer waits for nobody."""
+"""For each task, which takes well under a second: a rank that waits longer waits for nobody."""
 
 
 @dataclass
@@ -57,24 +57,31 @@ def launch(world_size: int, names: list[str], folder: Path) -> dict[str, Outcome
 
 def _run_once(world_size: int, names: list[str], place: Path) -> tuple[dict[str, list[Any]], str]:
     port = _find_free_port()
-    processes = [_start(rank, world_size, names, place, port) for rank in range(world_size)]
+    ranks = range(world_size)
+    processes = [_start(rank, world_size, names, place, port) for rank in ranks]
     done: dict[str, list[Any]] = {}
-    deadline = time.monotonic() + START_SECONDS
     failure = ""
     try:
+        failure = _wait_for([place / f"ready.{rank}.pt" for rank in ranks], processes, START_SECONDS, place)
         for number, name in enumerate(names):
-            paths = [place / f"{number}.{rank}.pt" for rank in range(world_size)]
-            while not (failure := _find_failure(paths, processes, deadline, place)):
-                if all(path.exists() for path in paths):
-                    break
-                time.sleep(0.02)
+            paths = [place / f"{number}.{rank}.pt" for rank in ranks]
+            failure = failure or _wait_for(paths, processes, TASK_SECONDS, place)
             if failure:
                 break
             done[name] = [torch.load(path)["value"] for path in paths]
-            deadline = time.monotonic() + TASK_SECONDS
     finally:
         _end(processes, patience=0 if failure else 20)
     return done, failure
+
+
+def _wait_for(paths: list[Path], processes: list[Any], seconds: float, place: Path) -> str:
+    """Wait until all ranks left their file; return why that will not happen, or nothing."""
+    deadline = time.monotonic() + seconds
+    while not all(path.exists() for path in paths):
+        if failure := _find_failure(paths, processes, deadline, place):
+            return failure
+        time.sleep(0.02)
+    return _find_failure(paths, processes, deadline, place)
 
 
 def _find_failure(paths: list[Path], processes: list[Any], deadline: float, place: Path) -> str:
@@ -85,8 +92,8 @@ def _find_failure(paths: list[Path], processes: list[Any], deadline: float, plac
     for rank, (path, process) in enumerate(zip(paths, processes, strict=True)):
         if not path.exists() and process.poll() is not None and not path.exists():
             return f"rank {rank} ended with {process.returncode}:\n{_tail(place, rank)}"
-    if time.monotonic() > deadline:
-        waiting = [rank for rank, path in enumerate(paths) if not path.exists()]
+    waiting = [rank for rank, path in enumerate(paths) if not path.exists()]
+    if waiting and time.monotonic() > deadline:
         return f"ranks {waiting} did not finish in time:\n" + "\n".join(_tail(place, rank) for rank in waiting)
     return ""
 

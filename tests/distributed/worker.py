@@ -194,17 +194,23 @@ TASKS: dict[str, Any] = {
 }
 
 
+def leave(path: Path, result: Any) -> None:
+    """Write a file that is there whole or not at all."""
+    torch.save(result, path.with_suffix(".part"))
+    path.with_suffix(".part").rename(path)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     folder, names = Path(sys.argv[1]), sys.argv[2:]
+    leave(folder / f"ready.{RANK}.pt", {})
     for number, name in enumerate(names):
         path = folder / f"{number}.{RANK}.pt"
         try:
             result = {"value": TASKS[name]()}
         except BaseException:
             result = {"error": traceback.format_exc()}
-        torch.save(result, path.with_suffix(".part"))
-        path.with_suffix(".part").rename(path)
+        leave(path, result)
         if "error" in result:  # the other ranks may wait for this one: the launcher starts all of them anew
             sys.exit(1)
 
