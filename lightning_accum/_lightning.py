@@ -85,8 +85,10 @@ def show_values(trainer: pl.Trainer, values: dict[str, Tensor], in_bar: Collecti
     """
     connector = trainer._logger_connector
     connector._callback_metrics.update(values)
-    has_bar = trainer.progress_bar_callback is not None
-    connector._progress_bar_metrics.update({name: float(values[name]) if has_bar else values[name] for name in in_bar})
+    shown: dict[str, Any] = {name: values[name] for name in in_bar}
+    if trainer.progress_bar_callback is not None:
+        shown = {name: float(value) for name, value in shown.items()}
+    connector._progress_bar_metrics.update(shown)
     if connector.should_update_logs:
         connector.log_metrics(values)
 

@@ -172,9 +172,10 @@ class Accumulator:
         return self.state.references[term] or 1.0
 
     def loss_for_backward(self, closure_loss: Tensor) -> Tensor | None:
-        """Return the loss to go backward from, ``None`` if this micro-batch adds nothing to the first term.
+        """Return the loss to go backward from, or ``None`` if none is needed.
 
-        Gradients of further loss terms are added here to their own sums.
+        Gradients of further loss terms are added here to their own sums. Where ranks reduce in the backward, which
+        happens once and must reach every parameter, the first term's gradient is added here as well.
         """
         step, factor = self.step_output, self.window.factor
         assert step is not None, "no training_step was weighed"
@@ -185,6 +186,10 @@ class Accumulator:
                 loss = step.losses[term] * loss_factor(weights[term], self._reference(term), factor)
                 self._term_gradients().add(term, self._scaled(loss))
         if not weights or not weights[0]:
+            return None
+        if len(weights) > 1 and self.must_join_reduction:
+            loss = step.losses[0] * loss_factor(weights[0], self._reference(0), factor)
+            self._term_gradients().add_to_grad(self._scaled(loss))
             return None
         if weights[0] != self._reference(0):
             return step.losses[0] * loss_factor(weights[0], self._reference(0), factor)

@@ -84,9 +84,9 @@ class AccumulationMixin(Strategy):
     def _loss_without_items(self, parameters: list[Any]) -> Tensor:
         """Return a loss whose backward reaches what the other ranks' backward reaches."""
         assert self.accumulator is not None and self.accumulator.step_output is not None
-        losses = self.accumulator.step_output.losses
-        if losses and losses[0].requires_grad:
-            return losses[0]
+        losses = [loss for loss in self.accumulator.step_output.losses if loss.requires_grad]
+        if losses:
+            return torch.stack([loss.reshape(()) for loss in losses]).sum()
         return torch.stack([parameter.sum() for parameter in parameters]).sum()
 
     def optimizer_step(

@@ -1,8 +1,8 @@
 """Harness H: one scalar parameter whose gradient is the mean of a batch, and a record of everything that happens to it.
 
-``w = 1``, ``loss = w * mean(batch)``, so ``d loss / d w = mean(batch)``: with the batches 1, 2, 3, ... the right gradient
-of a window is the mean of its numbers, and can be written down by hand. :func:`train` runs any LightningModule quietly
-and returns a :class:`Record`; :class:`Spy` fills one from the hooks that a user's own callback would use.
+``w = 1``, ``loss = w * mean(batch)``, so ``d loss / d w = mean(batch)``: with the batches 1, 2, 3, ... the right
+gradient of a window is the mean of its numbers, and can be written down by hand. :func:`train` runs any LightningModule
+quietly and returns a :class:`Record`; :class:`Spy` fills one from the hooks that a user's own callback would use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FLOAT32 = 1e-6
 """Relative error of a hand-calculated value in float32: some ten roundings of 6e-8."""
 
 FLOAT64 = 1e-12
-"""Relative error in float64: sums of some hundred terms in another order, each rounded to 1.1e-16, over tens of steps."""
+"""Relative error in float64: sums of some hundred terms in another order, rounded to 1.1e-16, over tens of steps."""
 
 
 @dataclass

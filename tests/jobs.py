@@ -16,6 +16,7 @@ from tests.harness import Spied
 NUM_FEATURES, NUM_HIDDEN, NUM_CLASSES, LENGTH = 3, 4, 3, 4
 CLASS_WEIGHTS = torch.tensor([0.25, 1.0, 3.5], dtype=torch.float64)
 
+
 class Net(nn.Module):
     """Two linear layers, applied to the last dimension of what comes in."""
 
@@ -177,16 +178,14 @@ def count_valid(batch: dict[str, Tensor]) -> Tensor:
 
 JOBS: dict[str, Job] = {
     "samples": Job("samples", _make_regression, _loss_samples, lambda batch: len(batch["x"]), can_be_empty=False),
-    "equal": Job(
-        "equal", _make_regression, _loss_samples, lambda batch: 1, can_be_empty=False, is_mean_of_means=True
-    ),
+    "equal": Job("equal", _make_regression, _loss_samples, lambda batch: 1, can_be_empty=False, is_mean_of_means=True),
     "tokens": Job("tokens", _make_tokens, _loss_shifted, lambda batch: (batch["labels"][:, 1:] >= 0).sum().item()),
-    "tags": Job(
-        Tokens(shift=False), _make_tokens, _loss_tagged, lambda batch: (batch["labels"] >= 0).sum().item()
-    ),
+    "tags": Job(Tokens(shift=False), _make_tokens, _loss_tagged, lambda batch: (batch["labels"] >= 0).sum().item()),
     "pixels": Job("pixels", _make_pixels, _loss_pixels, lambda batch: (batch[1] < 255).sum().item()),
     "batch": Job(FromBatch(count_valid), _make_regression, _loss_masked, count_valid),
-    "callable": Job(count_class_weight, _make_tokens, _loss_class_weighted, count_class_weight, knows_items_before=False),
+    "callable": Job(
+        count_class_weight, _make_tokens, _loss_class_weighted, count_class_weight, knows_items_before=False
+    ),
     "returned": Job(
         "returned", _make_regression, _loss_masked, count_valid, is_returned=True, knows_items_before=False
     ),
@@ -202,16 +201,16 @@ JOBS: dict[str, Job] = {
     ),
 }
 
-CONDITIONAL = Job(
-    "returned", _make_regression, _loss_conditional, count_valid, is_returned=True, net=ConditionalNet
-)
+CONDITIONAL = Job("returned", _make_regression, _loss_conditional, count_valid, is_returned=True, net=ConditionalNet)
 """For a :class:`ConditionalNet`, on batches with a key ``"uses"``."""
 
 
 class JobModule(Spied):
     """Trains a net on a job, as a user would write it; at the batches in ``gives_up`` the step returns nothing."""
 
-    def __init__(self, job: Job, net: nn.Module, configure: Callable[[nn.Module], Any], gives_up: set[int] = frozenset()):
+    def __init__(
+        self, job: Job, net: nn.Module, configure: Callable[[nn.Module], Any], gives_up: set[int] = frozenset()
+    ):
         super().__init__()
         self.job, self.net, self.configure = job, net, configure
         self.gives_up = gives_up

@@ -19,8 +19,8 @@ from tests.harness import flat_parameters
 from tests.jobs import Job
 
 ADAM_EPS = 1e-3
-"""Adam divides by sqrt(v) + eps. The usual 1e-8 makes a step of a gradient that is rounding noise around zero as long as
-any other, and so compares noise; with 1e-3 the step is a smooth function of the gradient and 1e-12 can be asked."""
+"""Adam divides by sqrt(v) + eps. The usual 1e-8 makes the step of a gradient that is rounding noise around zero as long
+as any other, and so compares noise; with 1e-3 the step is a smooth function of the gradient and 1e-12 can be asked."""
 
 
 @dataclass

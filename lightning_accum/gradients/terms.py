@@ -36,12 +36,20 @@ class TermGradients:
 
     def add(self, term: int, loss: Tensor) -> None:
         """Add the gradient of ``loss`` to the sum of ``term``; its graph is kept for the terms that follow."""
-        grads = torch.autograd.grad(loss, self.parameters, retain_graph=True, allow_unused=True)
         sums = self._sums.setdefault(term, [None] * len(self.parameters))
-        for position, grad in enumerate(grads):
+        for position, grad in enumerate(self._gradients(loss)):
             if grad is not None:
                 held = sums[position]
                 sums[position] = grad.clone() if held is None else held.add_(grad)
+
+    def add_to_grad(self, loss: Tensor) -> None:
+        """Add the gradient of ``loss`` to ``.grad`` without any hook of a backward; its graph is kept."""
+        for parameter, grad in zip(self.parameters, self._gradients(loss), strict=True):
+            if grad is not None:
+                parameter.grad = grad.clone() if parameter.grad is None else parameter.grad.add_(grad)
+
+    def _gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
+        return torch.autograd.grad(loss, self.parameters, retain_graph=True, allow_unused=True)
 
     @torch.no_grad()
     def apply(self, term: int, factor: float, ranks: Ranks) -> None:

@@ -129,6 +129,7 @@ ON_TWO = [
     Combination("terms with a head each, one rank empty", "heads", TWO, 3, empty=at((0, 0), (0, 1), (0, 2), (1, 5))),
     Combination("terms with a head each, unused looked for", "heads", TWO, 3, strategy="ddp_unused"),
     Combination("terms with a head each, stopped", "heads", TWO_LONG, 4, stop_after=5),
+    Combination("terms with a head each, one window", "heads", TWO, 6),
     Combination("one empty in the middle", "tokens", TWO, empty=at((0, 1))),
     Combination("closing one empty on one rank", "tokens", TWO, empty=at((1, 3), (0, 5)), strategy="ddp_accum"),
     Combination("closing one empty on all ranks", "pixels", TWO, empty=at((0, 3), (1, 3)), optimizer="adamw"),
@@ -160,7 +161,11 @@ ON_TWO = [
     Combination("stopped with one rank empty", "returned", TWO_LONG, 4, stop_after=5, empty=at((0, 4), (0, 5))),
     Combination("max_steps inside an epoch", "samples", TWO_LONG, 2, num_epochs=2, max_steps=3),
     Combination(
-        "layer used in the first micro-batch only", "", TWO, uses=at((0, 0), (1, 0), (0, 4), (1, 4)), strategy="ddp_unused"
+        "layer used in the first micro-batch only",
+        "",
+        TWO,
+        uses=at((0, 0), (1, 0), (0, 4), (1, 4)),
+        strategy="ddp_unused",
     ),
     Combination(
         "layer used on one rank only", "", TWO, uses=at((0, 1), (0, 4)), strategy="ddp_unused", optimizer="adamw"

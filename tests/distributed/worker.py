@@ -1,4 +1,4 @@
-"""One process of a distributed test: ``python -m tests.distributed.worker FOLDER TASK...`` with the rank in ``LOCAL_RANK``.
+"""One process of a distributed test: ``python -m tests.distributed.worker FOLDER TASK...``, its rank in ``LOCAL_RANK``.
 
 Runs the tasks one after the other in one process group and leaves ``<number>.<rank>.pt`` in the folder for each.
 """
@@ -104,7 +104,7 @@ def run_unequal_items_of_lightning_alone() -> list[float]:
 
 
 class CountsReductions(Scalar):
-    """Counts the reductions of each bucket, and notes at each micro-batch whether DDP would reduce after its forward."""
+    """Counts the reductions of each bucket, and notes at each forward whether DDP will reduce after it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -59,7 +59,8 @@ class Training:
     def windows(self) -> list[PlannedWindow]:
         """The windows by the reference's own counting, on batches that may give up."""
         job = JOBS[self.job]
-        micro = [make_micro_batch(job, [b], silent={0} if i in self.gives_up else ()) for i, b in enumerate(self.batches())]
+        silent = [{0} if index in self.gives_up else set() for index in range(len(self.sizes))]
+        micro = [make_micro_batch(job, [batch], s) for batch, s in zip(self.batches(), silent, strict=True)]
         schedule = as_schedule(self.schedule)
         return plan_windows(schedule, [micro] * self.num_epochs, self.unit, self.epoch_end, self.max_steps)
 
@@ -72,7 +73,8 @@ class Training:
         options.update(gradient_clip_val=self.clip, gradient_clip_algorithm=self.algorithm)
         loader = make_loader(self.batches(), self.with_length)
         max_steps = -1 if self.max_steps is None else self.max_steps
-        return train(module, loader, accumulation, max_epochs=self.num_epochs, max_steps=max_steps, **options), accumulation
+        record = train(module, loader, accumulation, max_epochs=self.num_epochs, max_steps=max_steps, **options)
+        return record, accumulation
 
     def run_large(self) -> LargeBatchRecord:
         """Train with one forward and one backward a window."""

@@ -84,6 +84,13 @@ def test_exponential_ramp_doubles_in_equal_times():
     assert read(ramp, range(10)) == [4, 4, 8, 8, 16, 16, 32, 32, 64, 64]
 
 
+def test_ramp_value_that_is_whole_but_for_rounding_errors_is_that_whole_number():
+    assert read(LinearRamp(1, 50, over="49 steps"), range(50)) == list(
+        range(1, 51)
+    )  # 1 + 49 * (27 / 49) < 28 in floats
+    assert read(ExponentialRamp(1, 8, over="3 steps"), range(4)) == [1, 2, 4, 8]  # 8 ** (2 / 3) < 4 in floats
+
+
 def test_exponential_ramp_halves_in_equal_times():
     assert read(ExponentialRamp(8, 1, over="3 steps"), range(4)) == [8, 4, 2, 1]
 
