@@ -236,11 +236,12 @@ class Accumulator:
 
     def _rescale(self, weights: Sequence[float], share: float) -> None:
         factor, world_size = self.window.factor, self.ranks.world_size
-        parameters = self.parameters()
         if not self.is_reduced:
-            self.ranks.average_gradients(parameters)
+            self.ranks.average_gradients(self.parameters())
         if weights[0]:
-            scale_gradients(parameters, gradient_factor(weights[0], self._reference(0), factor, world_size, share))
+            scale = gradient_factor(weights[0], self._reference(0), factor, world_size, share)
+            if scale != 1.0:  # the parameters of a large model are not even listed
+                scale_gradients(self.parameters(), scale)
         for term in range(1, MAX_TERMS):
             if weights[term]:
                 scale = gradient_factor(weights[term], self._reference(term), factor, world_size, share)

@@ -120,7 +120,7 @@ def _loss_masked(net: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 def _loss_terms(net: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     distances = net(batch["x"]).abs().sum(-1)
-    return {"error": _loss_masked(net, batch), "size": (distances * batch["other"]).sum() / batch["other"].sum()}
+    return {"error": _loss_masked(net, batch), "distance": (distances * batch["other"]).sum() / batch["other"].sum()}
 
 
 def _loss_heads(net: TwoHeadNet, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -129,6 +129,10 @@ def _loss_heads(net: TwoHeadNet, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _count_terms(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {"error": batch["valid"].sum(), "distance": batch["other"].sum()}
+
+
+def _count_heads(batch: dict[str, Tensor]) -> dict[str, Tensor]:
     return {"error": batch["valid"].sum(), "size": batch["other"].sum()}
 
 
@@ -194,7 +198,7 @@ JOBS: dict[str, Job] = {
         "returned",
         _make_regression,
         _loss_heads,
-        _count_terms,
+        _count_heads,
         is_returned=True,
         knows_items_before=False,
         net=TwoHeadNet,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import shlex
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from lightning_accum.cli.config import make_config
+from lightning_accum.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -91,6 +95,42 @@ def test_readme_marked_command_is_a_single_line(name, start):
 def test_readme_command_unknown_marker_raises():
     with pytest.raises(LookupError, match="'nothing'"):
         load_readme_command().find_commands(README.read_text(encoding="utf-8"), "nothing")
+
+
+def find_subcommands(name: str) -> list:
+    """Return the pages' ``lightning-accum <name> ...`` commands as test parameters."""
+    found = find_commands("lightning-accum")
+    return [pytest.param(rest[1:], id=f"{block}-{' '.join(rest)}") for block, rest in found if rest[:1] == [name]]
+
+
+@pytest.mark.parametrize("arguments", find_subcommands("train"))
+def test_train_command_of_a_page_composes(arguments):
+    overrides = [argument for argument in arguments if not argument.startswith("-")]
+    choices = [override.split("=", 1) for override in overrides]
+    jobs = itertools.product(*([f"{key}={value}" for value in values.split(",")] for key, values in choices))
+    for job in jobs if "-m" in arguments else [overrides]:
+        assert make_config(list(job)).accumulation.schedule
+
+
+@pytest.mark.parametrize("arguments", find_subcommands("preview"))
+def test_preview_command_of_a_page_draws_its_picture(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["preview", *arguments]) == 0
+    assert (tmp_path / "preview.png").exists()
+
+
+def test_pages_call_every_command_and_no_other():
+    called = {rest[0] for _, rest in find_commands("lightning-accum")}
+    assert called == {"train", "preview"}
+    for command in sorted(called):
+        with pytest.raises(SystemExit) as end:
+            main([command, "--help"])
+        assert end.value.code in (0, None)
+
+
+@pytest.mark.parametrize("command", [rest for _, rest in find_commands("python")], ids=" ".join)
+def test_python_command_of_a_page_names_a_file_or_module(command):
+    assert command[0] == "-m" or (ROOT / command[0]).is_file()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

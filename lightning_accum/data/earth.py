@@ -175,6 +175,13 @@ class EarthDataModule(pl.LightningDataModule):
         """Return where the crops of ``"val"`` or ``"test"``, or the tiles of ``"train"``, are in the image."""
         return self._parts[part].boxes
 
+    def describe(self, index: int) -> str:
+        """Return where the middle of a validation crop is."""
+        box = self.boxes("val")[index]
+        north = 90 - (box.top + box.size / 2) * 180 / HEIGHT
+        east = (box.left + box.size / 2) * 360 / WIDTH - 180
+        return f"{abs(north):.0f}\u00b0 {'N' if north >= 0 else 'S'}, {abs(east):.0f}\u00b0 {'E' if east >= 0 else 'W'}"
+
     def make_picture(self, image: Tensor) -> Bytes:
         """Return an image of a batch as 8-bit RGB of shape ``(height, width, 3)``, brightened for the eye."""
         crops = self._parts["val"]

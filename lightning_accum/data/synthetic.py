@@ -97,6 +97,10 @@ class SyntheticSegmentation(pl.LightningDataModule):
     def predict_dataloader(self) -> DataLoader[Sample]:
         return self.test_dataloader()
 
+    def describe(self, index: int) -> str:
+        """Return the number of a validation image."""
+        return f"image {index}"
+
     def make_picture(self, image: Tensor) -> Bytes:
         """Return an image of a batch as 8-bit RGB of shape ``(height, width, 3)``."""
         return (image.cpu().float().add(1).mul(127.5)).clamp(0, 255).byte().permute(1, 2, 0).numpy()

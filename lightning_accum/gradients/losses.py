@@ -51,7 +51,9 @@ class WindowLosses:
 
     def _sum(self, term: int) -> Tensor:
         losses, weights = self._losses[term], self._weights[term]
-        values = torch.stack(losses).to(self._dtype)
+        values = torch.stack(losses)
+        if values.dtype != self._dtype:
+            values = values.to(self._dtype)
         if weights.count(weights[0]) == len(weights):
             return values.sum() * weights[0]
         return values @ torch.tensor(weights, dtype=self._dtype, device=self.device)
@@ -64,7 +66,8 @@ class WindowLosses:
             sums: what :meth:`sums` returned, summed over ranks; ``None`` on a single rank.
         """
         if sums is None:
-            return sum(self._sum(term) / totals[term] for term in self._losses).float()  # type: ignore[union-attr]
+            means = [self._sum(term) / totals[term] for term in self._losses]
+            return (means[0] if len(means) == 1 else torch.stack(means).sum()).float()
         return torch.stack([sums[term] / total for term, total in enumerate(totals) if total]).sum().float()
 
     def clear(self) -> None:

@@ -53,14 +53,14 @@ class BatchMeter:
         if step.raw is None:
             self._early = None
             return [], 0.0
+        if type(self.weight) is Samples and not isinstance(step.raw, Mapping):
+            num_samples = float(count_samples(batch))
+            return [num_samples], num_samples
         value = self._value(batch, step)
         if step.names:
             return self._weights_of_terms(value, step.names), self._count_samples(batch)
         if isinstance(value, Mapping):
             raise expected("one weight for one loss", dict(value), self._where())
-        if type(value) is int and value >= 0:
-            weight = float(value)
-            return [weight], weight if type(self.weight) is Samples else self._count_samples(batch)
         return [read_weight(value, self._where())], self._count_samples(batch)
 
     def _value(self, batch: Any, step: StepOutput) -> Any:

@@ -13,7 +13,7 @@ from lightning_accum.errors import expected
 from lightning_accum.weighting import MAX_TERMS
 
 
-@dataclass
+@dataclass(slots=True)
 class StepOutput:
     """What one ``training_step`` returned.
 

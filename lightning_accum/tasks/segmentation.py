@@ -128,7 +128,7 @@ class SegmentationTask(pl.LightningModule):
         num_pixels = int((batch["mask"] != self.ignore_index).sum())
         loss = self.measure_loss(logits, batch["mask"]) if num_pixels else logits.new_zeros(())
         self.log(f"{part}/loss", loss, batch_size=num_pixels, on_epoch=True, sync_dist=True)
-        self.log_dict(metrics, batch_size=num_pixels, on_epoch=True, prog_bar=part == "val")
+        self.log_dict(metrics, batch_size=num_pixels, on_epoch=True)
         return logits
 
     @override

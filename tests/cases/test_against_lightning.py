@@ -77,15 +77,16 @@ def test_trainers_own_factor_is_bit_identical_too() -> None:
     assert_identical(ours, train(Classifier(), batches, accumulate_grad_batches=3).parameters)
 
 
-def test_short_last_window_is_bit_identical_to_a_loop_that_divides_by_its_length() -> None:
+@pytest.mark.parametrize(("num_batches", "factor"), [(10, 4), (11, 4), (8, 5), (13, 7)])
+def test_short_last_window_is_bit_identical_to_a_loop_that_divides_by_its_length(num_batches: int, factor: int) -> None:
     """Lightning itself divides the tail by the factor; a hand-written loop that knows better is the measure."""
-    batches = make_batches(10)
-    ours = train(Classifier(), batches, 4, gradient_clip_val=0.05)
+    batches = make_batches(num_batches)
+    ours = train(Classifier(), batches, factor, gradient_clip_val=0.05)
     module = Classifier()
     (optimizer,), (config,) = module.configure_optimizers()
     by_hand = []
-    for first in (0, 4, 8):
-        window = batches[first : first + 4]
+    for first in range(0, num_batches, factor):
+        window = batches[first : first + factor]
         optimizer.zero_grad()
         for batch in window:
             (module.training_step(batch, 0) / len(window)).backward()

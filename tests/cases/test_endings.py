@@ -69,12 +69,17 @@ def test_stop_inside_a_window_clips_the_last_step_too() -> None:
     assert record.clipped == pytest.approx([2.5, 3.0], rel=FLOAT32)
 
 
-def test_rest_of_an_epoch_skipped_by_the_user_steps_with_what_was_seen() -> None:
+@pytest.mark.parametrize(
+    ("epoch_end", "expected"),
+    [("flush", [2.5, 5.5, 2.5, 5.5]), ("carry", [2.5, (5 + 6 + 1 + 2) / 4, 4.5]), ("drop", [2.5, 2.5])],
+)
+def test_rest_of_an_epoch_skipped_by_the_user_loses_nothing_in_silence(epoch_end: Any, expected: list[float]) -> None:
     class Skips(Scalar):
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> Any:
             return -1 if batch_idx == 6 else None
 
-    assert_gradients(train(Skips(), singles(10), 4, max_epochs=2), 2.5, 5.5, 2.5, 5.5)
+    accumulation = GradientAccumulation(4, epoch_end=epoch_end)
+    assert_gradients(train(Skips(), singles(10), accumulation, max_epochs=2), *expected)
 
 
 def test_max_steps_inside_an_epoch_makes_exactly_these_steps() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import lightning as L
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
+from lightning.pytorch.tuner import Tuner
 from lightning.pytorch.utilities import CombinedLoader
 from torch import nn
 
@@ -270,6 +273,23 @@ def test_shuffled_loader_of_real_samples_weighs_its_short_last_batch() -> None:
 
 
 # --- other callbacks
+
+
+def test_learning_rate_finder_runs_and_leaves_the_trainer_as_it_was() -> None:
+    trainer = make_trainer([GradientAccumulation(4)])
+    finder = Tuner(trainer).lr_find(Scalar(lr=0.1, scheduler=False), make_loader(singles(100)), num_training=10)
+    assert len(finder.results["lr"]) == 10
+    assert type(trainer) is L.Trainer
+    assert trainer.accumulate_grad_batches == 1
+
+
+def test_callback_can_be_pickled_and_copied() -> None:
+    """As launchers that start processes by spawning, and tuners that keep a copy, do."""
+    accumulation = GradientAccumulation("0:1,4:8", unit="samples", weight="tokens", epoch_end="carry")
+    for again in (pickle.loads(pickle.dumps(accumulation)), copy.deepcopy(accumulation)):
+        assert again.rules == accumulation.rules
+        assert again.weight == accumulation.weight
+        assert again.state == accumulation.state
 
 
 def test_weight_averaging_updates_once_a_step() -> None:

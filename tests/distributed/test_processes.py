@@ -32,18 +32,24 @@ OTHERS_ON_TWO = [
 ]
 
 
-@pytest.fixture(scope="module")
-def on_two(tmp_path_factory: Any) -> dict[str, Outcome]:
-    """What two processes did with everything that two can do."""
-    names = [name for name, combination in TABLE.items() if combination.world_size == 2]
-    return launch(2, names + OTHERS_ON_TWO, tmp_path_factory.mktemp("two"))
+def select(request: Any, world_size: int, others: list[str]) -> list[str]:
+    """The tasks that the selected tests ask for: those of the table by their parameter, all others by name or at all."""
+    asked = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
+    plain = any("on_two" in item.fixturenames or "on_four" in item.fixturenames for item in request.session.items)
+    names = [name for name in TABLE if name in asked and TABLE[name].world_size == world_size]
+    return names + [name for name in others if plain]
 
 
 @pytest.fixture(scope="module")
-def on_four(tmp_path_factory: Any) -> dict[str, Outcome]:
-    """What four processes did with everything that four can do."""
-    names = [name for name, combination in TABLE.items() if combination.world_size == 4]
-    return launch(4, [*names, "one micro-batch a rank"], tmp_path_factory.mktemp("four"))
+def on_two(request: Any, tmp_path_factory: Any) -> dict[str, Outcome]:
+    """What two processes did with everything that they were asked for."""
+    return launch(2, select(request, 2, OTHERS_ON_TWO), tmp_path_factory.mktemp("two"))
+
+
+@pytest.fixture(scope="module")
+def on_four(request: Any, tmp_path_factory: Any) -> dict[str, Outcome]:
+    """What four processes did with everything that they were asked for."""
+    return launch(4, select(request, 4, ["one micro-batch a rank"]), tmp_path_factory.mktemp("four"))
 
 
 def test_table_holds_what_it_should() -> None:
