@@ -89,7 +89,7 @@ class GradientAccumulation(Callback):
         self._restored = False
         self._factor_before: int | None = None
         self._position = 0
-        self._unwatch: Callable[[], Any] = lambda: None
+        self._unwatch: Callable[[], Any] | None = None
 
     # ------------------------------------------------------------------ set up, and leave no trace
 
@@ -124,7 +124,9 @@ class GradientAccumulation(Callback):
         if self.accumulator is None:
             return
         self.accumulator = None
-        self._unwatch()
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
         release_strategy(trainer.strategy)
         _lightning.release_trainer(trainer)
         _lightning.move_callback(trainer, self, self._position)

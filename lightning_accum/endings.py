@@ -75,7 +75,7 @@ def drop(accumulator: Accumulator) -> None:
 
 def carry(accumulator: Accumulator) -> None:
     """Let the open window go on in the next epoch, whose batches are counted from 0 again."""
-    accumulator.window.first -= _lightning.num_ready_batches(accumulator.trainer)
+    accumulator.window.first = -accumulator.window.num_micro_batches
 
 
 def _no_loss(accumulator: Accumulator) -> Tensor:

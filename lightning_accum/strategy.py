@@ -35,8 +35,8 @@ SUPPORTED: tuple[type[Strategy], ...] = (SingleDeviceStrategy, DDPStrategy)
 class AccumulationMixin(Strategy):
     """Weighs each loss, finishes each window, and keeps an epoch's last micro-batch from stepping where it should not.
 
-    Without an ``accumulator`` it does nothing. A subclass of ``Strategy`` itself, because an object's class can only be
-    replaced by one with the same base layout.
+    Without an ``accumulator``, or while no window is open (a tool trains without callbacks), it does nothing.
+    A subclass of ``Strategy`` itself, because an object's class can only be replaced by one of the same base layout.
     """
 
     accumulator: Accumulator | None = None
@@ -61,14 +61,14 @@ class AccumulationMixin(Strategy):
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's ``training_step`` and weigh what it returns."""
         output = super().training_step(*args, **kwargs)
-        if self.accumulator is None:
+        if self.accumulator is None or self.accumulator.state.window is None:
             return output
         return self.accumulator.weigh(args[0] if args else next(iter(kwargs.values())), output)
 
     def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any) -> Tensor:
         """Go backward from the weighed loss; from nothing if the micro-batch holds no item."""
         accumulator = self.accumulator
-        if accumulator is None:
+        if accumulator is None or accumulator.state.window is None:
             return super().backward(closure_loss, optimizer, *args, **kwargs)
         loss = accumulator.loss_for_backward(closure_loss)
         if loss is not None:

@@ -67,7 +67,7 @@ class OpenWindow:
     """A window from its first micro-batch to its optimizer step. Plain values, saved with the state.
 
     Attributes:
-        first: index in the epoch of its first micro-batch; lowered by an epoch's length when it is carried over.
+        first: index in the epoch of its first micro-batch; negative once it was carried over from an earlier one.
         target: what the schedule asked for, in the unit of the schedule.
         factor: micro-batches it was expected to hold when it opened. Every loss of the window is divided by this.
         num_micro_batches: micro-batches begun so far.

@@ -74,6 +74,11 @@ def test_stages_count_dropped_windows_and_not_their_samples():
     assert (stage.num_optimizer_steps, stage.num_dropped, stage.num_short, stage.num_samples) == (4, 2, 0, 16)
 
 
+def test_stages_after_a_dropped_window_begin_at_the_steps_really_made():
+    stages = make_stages(make_preview("0:4, 1:3", batches_per_epoch=10, num_epochs=2, epoch_end="drop"))
+    assert [stage.first_optimizer_step for stage in stages] == [0, 2]
+
+
 @pytest.mark.parametrize("max_stages", [3, 4, 10, 31, 32, 99])
 def test_stages_merged_to_fewer_keep_both_ends_and_all_counts(max_stages):
     preview = make_preview("linear(1, 32, over=310 steps)", batches_per_epoch=10_000, num_epochs=1)
@@ -157,6 +162,11 @@ def test_table_of_a_long_ramp_is_merged_into_few_rows():
 
 def test_notes_are_silent_where_all_is_as_asked():
     assert make_notes(make_preview(5, batches_per_epoch=10, num_epochs=2)) == []
+
+
+def test_notes_call_a_dropped_window_dropped_and_not_short():
+    (note,) = make_notes(make_preview(4, batches_per_epoch=10, num_epochs=2, epoch_end="drop"))
+    assert "thrown away" in note
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from lightning_accum import GradientAccumulation
 from lightning_accum.cli.pictures import draw_predictions
 from lightning_accum.cli.show import Narrator, make_result_table
 from lightning_accum.errors import expected
+from lightning_accum.norms import NormSwap
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def run_training(config: DictConfig) -> Results:
 def make_trainer(config: DictConfig) -> pl.Trainer:
     """Return the trainer with its callbacks and loggers."""
     accumulation: GradientAccumulation = instantiate(config.accumulation, _convert_="all")
+    swap: NormSwap = instantiate(config.norm)
     others = [instantiate(callback, _convert_="all") for callback in (config.callbacks or {}).values()]
     loggers: list[Logger] = [instantiate(logger, _convert_="all") for logger in (config.logger or {}).values()]
     if not loggers:  # one that has nowhere to write to
@@ -72,7 +74,7 @@ def make_trainer(config: DictConfig) -> pl.Trainer:
     has_bar = any(isinstance(callback, pl.callbacks.ProgressBar) for callback in others)
     trainer: pl.Trainer = instantiate(
         config.trainer,
-        callbacks=[accumulation, instantiate(config.norm), Narrator(accumulation, config.output_dir), *others],
+        callbacks=[accumulation, swap, Narrator(accumulation, swap, config.output_dir), *others],
         logger=loggers or False,
         default_root_dir=config.output_dir,
         enable_checkpointing=has_checkpoint,

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from typing_extensions import override
 
-from lightning_accum._lightning import callbacks_of
 from lightning_accum.callback import GradientAccumulation
 from lightning_accum.errors import ConfigError, expected
 from lightning_accum.norms import NormSwap
@@ -18,16 +17,20 @@ from lightning_accum.preview import Preview, make_figure, make_notes, make_previ
 
 
 class Narrator(pl.Callback):
-    """Prints, when training begins, its optimizer steps, factors and effective batch sizes, and draws them; then a line
-    after each validation.
+    """Prints what will happen when training begins, and a line after each validation.
+
+    Before the first step that is the number of optimizer steps, their factors and effective batch sizes, as a table and
+    as a picture.
 
     Args:
         accumulation: the callback whose schedule it is.
+        swap: the callback that dealt with norms.
         output_dir: where ``schedule.png`` is written.
     """
 
-    def __init__(self, accumulation: GradientAccumulation, output_dir: str) -> None:
+    def __init__(self, accumulation: GradientAccumulation, swap: NormSwap, output_dir: str) -> None:
         self.accumulation = accumulation
+        self.swap = swap
         self.output_dir = output_dir
 
     @override
@@ -35,8 +38,7 @@ class Narrator(pl.Callback):
         if not trainer.is_global_zero:
             return
         console = Console()
-        for swap in [callback for callback in callbacks_of(trainer) if isinstance(callback, NormSwap)]:
-            console.print(swap.report.summary, highlight=False)
+        console.print(self.swap.report.summary, highlight=False)
         rules = self.accumulation.rules
         try:
             preview = preview_training(trainer, self.accumulation)
@@ -90,8 +92,7 @@ def describe_plan(preview: Preview, accumulation: GradientAccumulation) -> str:
     """Return one line that says how many steps there will be and how large.
 
     Example:
-        >>> from lightning_accum.norms import NormSwap
-from lightning_accum.preview import make_preview
+        >>> from lightning_accum.preview import make_preview
         >>> preview = make_preview("0:4, 1:8", batches_per_epoch=16, num_epochs=2, batch_size=2)
         >>> describe_plan(preview, GradientAccumulation(weight="equal"))
         '6 optimizer steps of 4 to 8 micro-batches: effective batch size 8 to 16, weighed by Equal()'

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from lightning_accum.data.crops import Crops, EpochSampler, RandomCrops, Sample
+from lightning_accum.data.crops import Crops, EpochSampler, RandomCrops, Sample, count_classes, make_picture
 from lightning_accum.data.land_cover import IGNORE_INDEX, WATER, Bytes, find_classes, make_mask
 from lightning_accum.data.tiles import Box, Split, make_tiles, split_tiles
 from lightning_accum.errors import expected
@@ -24,9 +24,6 @@ WIDTH: Final = 5400
 TOP: Final = 270
 BOTTOM: Final = 2430
 TILE_SIZES: Final = (120, 180, 270, 360, 540, 1080)
-# of all pixels from 72 N to 72 S, in 8-bit values
-MEAN: Final = (34.2, 43.8, 56.9)
-STD: Final = (54.7, 49.2, 46.6)
 
 
 class EarthDataModule(pl.LightningDataModule):
@@ -34,8 +31,8 @@ class EarthDataModule(pl.LightningDataModule):
 
     Batches are ``{"image": float32 (B, 3, size, size), "mask": int64 (B, size, size)}``; a mask pixel of 255 does not
     count. Between 72 N and 72 S the map is cut into tiles; those that are nearly all sea are left out, and the others
-    divided so that every part has its share of every class. Training draws random crops within its tiles; validation
-    and test see the middle of each of theirs, whole and unmirrored.
+    divided so that every part has its share of every class. Training draws random crops within its tiles, each class as
+    likely as any other to be in one; validation and test see the middle of each of their tiles, whole and unmirrored.
 
     Args:
         num_classes: 9 groups of classes, or all 17 of IGBP.
@@ -130,13 +127,11 @@ class EarthDataModule(pl.LightningDataModule):
         land = [float((tile.cut(igbp) != WATER).mean()) for tile in self.tiles]
         split = self.make_split(mask, land)
         pixels, classes = torch.from_numpy(image).permute(2, 0, 1).contiguous(), torch.from_numpy(mask)
-        land_of = dict(zip(self.tiles, land, strict=True))
-        train = Crops(pixels, classes, split.train, MEAN, STD)
-        weights = [land_of[tile] for tile in split.train]
-        self._parts["train"] = RandomCrops(train, weights, self.crop_size, self.num_crops, self.seed)
+        train = Crops(pixels, classes, split.train)
+        self._parts["train"] = RandomCrops(train, self.num_classes, self.crop_size, self.num_crops, self.seed)
         for name, tiles in (("val", split.val), ("test", split.test)):
             windows = [window for tile in tiles for window in tile.centre_windows(self.crop_size)]
-            self._parts[name] = Crops(pixels, classes, windows, MEAN, STD)
+            self._parts[name] = Crops(pixels, classes, windows)
 
     def make_split(self, mask: Bytes, land: list[float]) -> Split:
         """Return the division of those tiles that have enough land.
@@ -146,8 +141,8 @@ class EarthDataModule(pl.LightningDataModule):
             land: the share of land of each tile.
         """
         tiles = [tile for tile, share in zip(self.tiles, land, strict=True) if share >= self.min_land]
-        counts = [np.bincount(tile.cut(mask).ravel(), minlength=256)[: self.num_classes] for tile in tiles]
-        return split_tiles(tiles, np.stack(counts), self.val_share, self.test_share, self.split_seed)
+        counts = count_classes(mask, tiles, self.num_classes)
+        return split_tiles(tiles, counts, self.val_share, self.test_share, self.split_seed)
 
     @override
     def train_dataloader(self) -> DataLoader[Sample]:
@@ -184,9 +179,7 @@ class EarthDataModule(pl.LightningDataModule):
 
     def make_picture(self, image: Tensor) -> Bytes:
         """Return an image of a batch as 8-bit RGB of shape ``(height, width, 3)``, brightened for the eye."""
-        crops = self._parts["val"]
-        shown = (image.cpu().float() * crops.std + crops.mean).clamp(0, 255) / 255
-        return (shown.pow(0.6) * 255).round().byte().permute(1, 2, 0).numpy()
+        return make_picture(image)
 
 
 def _pick_tile_size(crop_size: int) -> int:

@@ -144,7 +144,7 @@ WORLD = [
         "gradients/rescale.py",
         "register_hook(torch.zeros_like)",
         "register_hook(torch.clone)",
-        (TABLE + "[2 ranks: closing one empty on one rank]",),
+        (TABLE + "[2 ranks: one rank empty for a window]",),
         is_slow=True,
     ),
 ]
