@@ -14,15 +14,18 @@ from lightning_accum.schedules import (
     Constant,
     CosineRamp,
     ExponentialRamp,
+    FromCallable,
     LinearRamp,
     PerEpoch,
     Schedule,
     Sequence,
     Stages,
+    as_schedule,
 )
+from lightning_accum.simulation import simulate_windows
 from lightning_accum.state import AccumulationState
 from lightning_accum.strategy import register_strategies
-from lightning_accum.window import Window, simulate_windows
+from lightning_accum.window import Window
 
 __version__ = version("lightning-accum")
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "Equal",
     "ExponentialRamp",
     "FromBatch",
+    "FromCallable",
     "FromOutputs",
     "GradientAccumulation",
     "LinearRamp",
@@ -48,6 +52,7 @@ __all__ = [
     "Tokens",
     "Weight",
     "Window",
+    "as_schedule",
     "register_strategies",
     "simulate_windows",
 ]

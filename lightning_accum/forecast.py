@@ -9,7 +9,8 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
 from lightning_accum import _lightning
 from lightning_accum.errors import ConfigError, expected
-from lightning_accum.window import WindowRules, simulate_windows
+from lightning_accum.simulation import simulate_windows
+from lightning_accum.window import WindowRules
 
 
 def count_optimizer_steps(trainer: pl.Trainer, rules: WindowRules) -> float:

@@ -45,7 +45,7 @@ def test_preview_tells_planned_from_held_at_the_end_of_an_epoch():
 
 def test_preview_in_samples_plans_the_micro_batches_that_reach_the_target():
     preview = make_preview(30, unit="samples", batches_per_epoch=10, num_epochs=1, batch_size=2, world_size=2)
-    assert [(window.target, window.planned_factor) for window in preview.windows] == [(30, 8), (30, 8)]
+    assert [(window.record.target, window.planned_factor) for window in preview.windows] == [(30, 8), (30, 8)]
 
 
 def test_preview_stops_after_max_steps():

@@ -33,7 +33,7 @@ def import_without(blocked, modules):
 @pytest.mark.parametrize(
     ("blocked", "modules"),
     [
-        ([*LIGHTNING, "torch", "matplotlib"], ["errors", "progress", "schedules", "window", "preview"]),
+        ([*LIGHTNING, "torch", "matplotlib"], ["errors", "progress", "schedules", "window", "simulation", "preview"]),
         (LIGHTNING, ["counting", "weighting", "state"]),
     ],
     ids=["without_torch", "without_lightning"],

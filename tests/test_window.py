@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from lightning_accum.errors import ConfigError
 from lightning_accum.progress import Progress
-from lightning_accum.window import Ahead, OpenWindow, Window, WindowRules, fraction_of_training, simulate_windows
+from lightning_accum.simulation import simulate_windows
+from lightning_accum.window import Ahead, OpenWindow, Window, WindowRules, fraction_of_training
 
 
 def run_rules(rules: WindowRules, counts: list[float], num_epochs: int = 1, has_length: bool = True) -> list[int]:

@@ -81,7 +81,7 @@ def _span(first: int, last: int) -> str:
 
 def _note_indivisible(preview: Preview) -> list[str]:
     per_batch = preview.samples_per_micro_batch
-    asked = sorted({window.target for window in preview.windows if window.target % per_batch})
+    asked = sorted({window.record.target for window in preview.windows if window.record.target % per_batch})
     if preview.unit == "micro_batches" or not asked:
         return []
     held = [-(-target // per_batch) * per_batch for target in (asked[0], asked[-1])]
@@ -109,7 +109,7 @@ def _note_dropped(preview: Preview) -> list[str]:
 
 
 def _note_unreached(preview: Preview) -> list[str]:
-    largest, reached = preview.schedule.max_value(), max(window.target for window in preview.windows)
+    largest, reached = preview.schedule.max_value(), max(window.record.target for window in preview.windows)
     if largest is None or largest <= reached:
         return []
     return [f"The schedule goes up to {largest:g}, but training ends before it passes {reached:g}."]

@@ -10,9 +10,9 @@ from itertools import accumulate, groupby
 from typing import Any
 
 from lightning_accum.errors import expected
-from lightning_accum.progress import Progress
 from lightning_accum.schedules import Schedule, as_schedule
-from lightning_accum.window import EpochEnd, Unit, WindowRecord, WindowRules, simulate_windows
+from lightning_accum.simulation import WindowRecord, simulate_windows
+from lightning_accum.window import EpochEnd, Unit, WindowRules
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,10 @@ class PreviewWindow:
 
     Attributes:
         record: what it will hold.
-        target: what the schedule asks for, in the preview's unit.
         planned_factor: the micro-batches that reach the target; it holds fewer where an epoch or training ends.
     """
 
     record: WindowRecord
-    target: float
     planned_factor: int
 
     @property
@@ -171,11 +169,8 @@ def make_preview(
         (26, 80)
     """
     schedule = as_schedule(schedule)
-    if not schedule.is_predictable:
-        raise expected("a schedule that depends on the progress of training alone", str(schedule), where="preview")
-    listener = _Listener(schedule)
     records = simulate_windows(
-        listener,
+        schedule,
         batches_per_epoch=batches_per_epoch,
         num_epochs=num_epochs,
         batch_size=batch_size,
@@ -191,8 +186,8 @@ def make_preview(
         )
     rules = WindowRules(schedule, unit, epoch_end)
     windows = tuple(
-        PreviewWindow(record, target, rules.factor_for(target, batch_size * world_size))
-        for record, target in zip(records, listener.values, strict=True)
+        PreviewWindow(record, rules.factor_for(record.target, batch_size * world_size))
+        for record in records
     )
     return Preview(schedule, batches_per_epoch, num_epochs, batch_size, world_size, unit, epoch_end, windows)
 
@@ -241,18 +236,3 @@ def _merge_all(stages: list[PreviewStage]) -> PreviewStage:
     for stage in rest:
         merged = merged.merge(stage)
     return merged
-
-
-class _Listener(Schedule):
-    """A schedule that writes down each value it gives; it is asked once a window."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-        self.values: list[float] = []
-
-    def __call__(self, progress: Progress) -> float:
-        self.values.append(self.schedule(progress))
-        return self.values[-1]
-
-    def __str__(self) -> str:
-        return str(self.schedule)

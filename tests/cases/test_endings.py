@@ -8,7 +8,7 @@ import lightning as L
 import pytest
 
 from lightning_accum import GradientAccumulation
-from tests.cases.test_windows import assert_gradients
+from tests.cases.checks import assert_gradients
 from tests.harness import FLOAT32, Scalar, make_loader, singles, train
 
 

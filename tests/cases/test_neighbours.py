@@ -275,12 +275,18 @@ def test_shuffled_loader_of_real_samples_weighs_its_short_last_batch() -> None:
 # --- other callbacks
 
 
-def test_learning_rate_finder_runs_and_leaves_the_trainer_as_it_was() -> None:
+def test_learning_rate_finder_tries_one_rate_a_window_and_leaves_the_trainer_as_it_was() -> None:
     trainer = make_trainer([GradientAccumulation(4)])
-    finder = Tuner(trainer).lr_find(Scalar(lr=0.1, scheduler=False), make_loader(singles(100)), num_training=10)
+    module = Scalar(lr=0.1, scheduler=False)
+    options: dict[str, Any] = {"num_training": 10, "early_stop_threshold": None}
+    finder = Tuner(trainer).lr_find(module, make_loader(singles(100)), **options)
     assert len(finder.results["lr"]) == 10
     assert type(trainer) is L.Trainer
     assert trainer.accumulate_grad_batches == 1
+    record = Record()
+    trainer.callbacks.append(Spy(record))
+    trainer.fit(module, make_loader(singles(10)))
+    assert record.gradients == pytest.approx([2.5, 6.5, 9.5], rel=FLOAT32)
 
 
 def test_callback_can_be_pickled_and_copied() -> None:

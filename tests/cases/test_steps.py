@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lightning_accum import CosineRamp, ExponentialRamp, GradientAccumulation, LinearRamp, Progress
-from lightning_accum.window import simulate_windows
+from lightning_accum.simulation import simulate_windows
 from tests.harness import FLOAT32, Scalar, make_loader, numbers, singles, train
 
 

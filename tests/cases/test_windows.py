@@ -9,15 +9,8 @@ import pytest
 import torch
 
 from lightning_accum import GradientAccumulation
+from tests.cases.checks import assert_gradients
 from tests.harness import FLOAT32, Scalar, make_loader, numbers, singles, train
-
-
-def assert_gradients(record: Any, *expected: float) -> None:
-    """The callback's and the module's hook saw these gradients, and no other, and every one became an update."""
-    assert record.gradients == pytest.approx(expected, rel=FLOAT32)
-    assert record.module_gradients == pytest.approx(expected, rel=FLOAT32)
-    assert record.global_step == record.num_updates == record.num_scheduler_steps == len(expected)
-
 
 # --- the short last window
 
