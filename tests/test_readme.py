@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import re
 import shlex
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -65,7 +66,10 @@ PYTHON = [block for page in PAGES for block in find_blocks(page, "python")]
 def test_python_block_run_alone_prints_what_the_page_says(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     padding = "\n" * (block.line - 1)  # so that a traceback names the page's own line
-    exec(compile(padding + block.code, str(block.page), "exec"), {"__name__": "__main__"})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        exec(compile(padding + block.code, str(block.page), "exec"), {"__name__": "__main__"})
+    assert not [str(warning.message) for warning in told if "lightning_accum" in warning.filename]
     if block.output is not None:
         assert capsys.readouterr().out.split()[-len(block.output.split()) :] == block.output.split()
 

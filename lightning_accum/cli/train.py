@@ -13,7 +13,7 @@ from typing import Final
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import HydraException, InstantiationException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -69,9 +69,9 @@ class _Refused(BaseException):
 def _run(config: DictConfig) -> float | None:
     from lightning_accum.cli.job import run_training  # here, so that --help need not wait for it
 
-    _silence_advice()
     try:
-        return run_training(config).objective
+        with _silenced():
+            return run_training(config).objective
     except _USERS_ERRORS as error:
         if HydraConfig.get().mode == RunMode.MULTIRUN:  # let the sweep's other jobs run
             raise
@@ -101,7 +101,7 @@ def explain(error: BaseException) -> str:
 
     Example:
         >>> explain(ModuleNotFoundError("No module named 'timm'", name="timm"))
-        "No module named 'timm'. It comes with: pip install 'lightning-accum[vision]'"
+        "timm is not installed. It comes with: pip install 'lightning-accum[vision]'"
     """
     causes = [error]
     while causes[-1].__cause__ is not None:
@@ -110,11 +110,20 @@ def explain(error: BaseException) -> str:
         if isinstance(cause, ConfigError):
             return str(cause)
     root = causes[-1]
-    if isinstance(root, ImportError):
-        text, package = str(root).rstrip("."), (root.name or "").split(".")[0]
-        package = next((name for name in _EXTRAS if name == package or f" {name} " in text), "")
-        return f"{text}. It comes with: pip install 'lightning-accum[{_EXTRAS[package]}]'" if package else str(root)
-    return "\n".join(dict.fromkeys(str(cause).strip() for cause in causes))
+    package = _find_missing_package(root) if isinstance(root, ImportError) else ""
+    if package:
+        return f"{package} is not installed. It comes with: pip install 'lightning-accum[{_EXTRAS[package]}]'"
+    if isinstance(error, InstantiationException) and root is not error:
+        key = re.search(r"full_key: (\S+)", str(error))
+        return f"{root} (in {key[1]})" if key else str(root)
+    text = "\n".join(dict.fromkeys(str(cause).strip() for cause in causes))
+    return text.split("\nConfig search path")[0].strip()
+
+
+def _find_missing_package(error: ImportError) -> str:
+    """Return the package that an import failed for, if one of our extras installs it."""
+    words = {(error.name or "").split(".")[0], *re.findall(r"\w+", str(error))}
+    return next((name for name in _EXTRAS if name in words), "")
 
 
 @contextmanager
@@ -136,13 +145,21 @@ def _as_process_of_its_own(arguments: list[str]) -> Iterator[None]:
             os.environ[_FULL_ERROR] = full_error
 
 
-def _silence_advice() -> None:
+@contextmanager
+def _silenced() -> Iterator[None]:
     """Silence what Lightning advises against and the app does on purpose, and what the app says itself."""
-    if not HydraConfig.get().verbose:
-        logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # cutting a crop takes no time
-    warnings.filterwarnings("ignore", message=".*exists and is not empty.*")  # Hydra has made the folder
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated.*")  # within Lightning itself
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # cutting a crop takes no time
+        warnings.filterwarnings("ignore", message=".*exists and is not empty.*")  # Hydra has made the folder
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated.*")  # within Lightning itself
+        if not HydraConfig.get().verbose:
+            logger.setLevel(logging.WARNING)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ class EarthDataModule(pl.LightningDataModule):
 
     @override
     def train_dataloader(self) -> DataLoader[Sample]:
-        return self._make_loader("train", sampler=EpochSampler(self.num_crops), drop_last=False)
+        return self._make_loader("train", sampler=EpochSampler(self.num_crops))
 
     @override
     def val_dataloader(self) -> DataLoader[Sample]:
@@ -161,9 +161,12 @@ class EarthDataModule(pl.LightningDataModule):
         return self._make_loader("test")
 
     def _make_loader(self, part: str, **options: Any) -> DataLoader[Sample]:
-        is_on_gpu = torch.cuda.is_available()
         return DataLoader(
-            self._parts[part], self.batch_size, num_workers=self.num_workers, pin_memory=is_on_gpu, **options
+            self._parts[part],
+            batch_size=self.batch_size,
+            num_workers=self.num_workers,
+            pin_memory=torch.cuda.is_available(),
+            **options,
         )
 
     def boxes(self, part: str) -> tuple[Box, ...]:

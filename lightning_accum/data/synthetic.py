@@ -83,15 +83,15 @@ class SyntheticSegmentation(pl.LightningDataModule):
 
     @override
     def train_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(_Rectangles(self, 0, self.num_train), self.batch_size, shuffle=True)
+        return DataLoader(_Rectangles(self, 0, self.num_train), batch_size=self.batch_size, shuffle=True)
 
     @override
     def val_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(_Rectangles(self, self.num_train, self.num_val), self.batch_size)
+        return DataLoader(_Rectangles(self, self.num_train, self.num_val), batch_size=self.batch_size)
 
     @override
     def test_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(_Rectangles(self, self.num_train + self.num_val, self.num_val), self.batch_size)
+        return DataLoader(_Rectangles(self, self.num_train + self.num_val, self.num_val), batch_size=self.batch_size)
 
     @override
     def predict_dataloader(self) -> DataLoader[Sample]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch.utils.data import default_collate
 
 from lightning_accum import _lightning
 from lightning_accum.counting import Returned, Samples, Weight, count_samples
@@ -50,21 +51,20 @@ class BatchMeter:
         Raises:
             ConfigError: for a weight that is no number, negative or not finite, or two sources that contradict.
         """
+        early, self._early = self._early, None
         if step.raw is None:
-            self._early = None
             return [], 0.0
         if type(self.weight) is Samples and not isinstance(step.raw, Mapping):
             num_samples = float(count_samples(batch))
             return [num_samples], num_samples
-        value = self._value(batch, step)
+        value = self._value(batch, step, early)
         if step.names:
             return self._weights_of_terms(value, step.names), self._count_samples(batch)
         if isinstance(value, Mapping):
             raise expected("one weight for one loss", dict(value), self._where())
         return [read_weight(value, self._where())], self._count_samples(batch)
 
-    def _value(self, batch: Any, step: StepOutput) -> Any:
-        early, self._early = self._early, None
+    def _value(self, batch: Any, step: StepOutput, early: float | None) -> Any:
         if isinstance(step.raw, Mapping) and "num_items" in step.raw:
             if not isinstance(self.weight, (Samples, Returned)):
                 raise ConfigError(
@@ -130,10 +130,15 @@ class BatchMeter:
         return self.ranks.sum([self._early])[0]
 
     def _agree_on_batch_size(self, local: float) -> float:
-        """Return the samples of every micro-batch over all ranks, or 0 if that must be asked each time."""
+        """Return the samples of every micro-batch over all ranks, or 0 if that must be asked each time.
+
+        A loader's batch size is believed where nothing can leave samples out: no collate function of the user's, and no
+        short batch in the middle of a window.
+        """
         loader = self.trainer.train_dataloader
         is_whole = self.short_batch_ends_window or getattr(loader, "drop_last", False)
-        is_fixed = is_whole and getattr(loader, "batch_size", None) == local
+        is_plain = getattr(loader, "collate_fn", None) is default_collate
+        is_fixed = is_whole and is_plain and getattr(loader, "batch_size", None) == local
         num_fixed, total = self.ranks.sum([float(is_fixed), local])
         return total if num_fixed == self.ranks.world_size else 0.0
 

@@ -84,10 +84,11 @@ def test_schedule_that_asks_for_part_of_a_micro_batch_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("with_length", [True, False])
-def test_unit_samples_closes_with_the_batch_that_reaches_the_target(with_length: bool) -> None:
+@pytest.mark.parametrize("unit", ["samples", "items"])
+def test_unit_samples_closes_with_the_batch_that_reaches_the_target(unit: Any, with_length: bool) -> None:
     # 6 samples a window from batches of 2, 2, 3, 1, 5, 1, 2: 2+2+3, 1+5, 1+2
     loader = make_loader(numbers(2, 2, 3, 1, 5, 1, 2), with_length)
-    record = train(Scalar(), loader, GradientAccumulation(6, unit="samples"))
+    record = train(Scalar(), loader, GradientAccumulation(6, unit=unit))
     assert record.gradients == pytest.approx([4.0, 10.5, 15.0], rel=FLOAT32)
     assert record.batch_of_step == [2, 4, 6]
 

@@ -29,11 +29,12 @@ OTHERS_ON_TWO = [
     "reductions, drop",
     "collectives",
     "None from the loader",
+    "dropping collate",
 ]
 
 
 def select(request: Any, world_size: int, others: list[str]) -> list[str]:
-    """The tasks that the selected tests ask for: those of the table by their parameter, all others by name or at all."""
+    """The tasks that the selected tests ask for: rows of the table by their parameter, the others all or none."""
     asked = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
     plain = any("on_two" in item.fixturenames or "on_four" in item.fixturenames for item in request.session.items)
     names = [name for name in TABLE if name in asked and TABLE[name].world_size == world_size]
@@ -137,6 +138,13 @@ def test_ranks_talk_once_a_window_besides_the_gradients(on_two: dict[str, Outcom
 def test_none_from_the_loader_on_several_ranks_is_right_or_an_error(on_two: dict[str, Outcome]) -> None:
     for seen in on_two["None from the loader"].get():
         assert seen.startswith("ValueError: expected a batch") or seen == repr([8 / 3, 6.5])
+
+
+def test_unit_samples_counts_what_a_collate_function_really_left_on_all_ranks(on_two: dict[str, Outcome]) -> None:
+    """On both ranks batches of 2, 1, 2, 1, 2, 2 samples: 4 + 2 + 4 reach 8, then 2 + 4 + 4."""
+    for seen in on_two["dropping collate"].get():
+        assert seen["batch_of_step"] == [2, 5]
+        assert seen["gradients"] == pytest.approx([3.0, 8.0], rel=FLOAT32)
 
 
 def test_window_of_four_on_one_rank_equals_windows_of_one_on_four_ranks(on_four: dict[str, Outcome]) -> None:

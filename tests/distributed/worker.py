@@ -164,6 +164,17 @@ def run_lost_loader() -> str:
         return f"ValueError: {error}"
 
 
+def run_dropping_collate() -> dict[str, Any]:
+    """Windows of 8 samples over ranks from a loader whose ``collate_fn`` leaves bad samples out, as many do."""
+    bad = -1.0
+    data = [1.0, 2.0, 3.0, bad, 4.0, 5.0, 6.0, bad, 7.0, 8.0, 9.0, 10.0]
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=2, collate_fn=lambda values: torch.tensor([value for value in values if value != bad])
+    )
+    record = run(Scalar(), loader, GradientAccumulation(8, unit="samples"), "ddp")
+    return {"gradients": record.gradients, "batch_of_step": record.batch_of_step}
+
+
 def run_badly(fails: bool) -> list[float]:
     """Fail, or never come back, on rank 1 only, while rank 0 waits for it in the reduction."""
 
@@ -189,6 +200,7 @@ TASKS: dict[str, Any] = {
     "collectives": run_collectives,
     "one micro-batch a rank": run_one_micro_batch_a_rank,
     "None from the loader": run_lost_loader,
+    "dropping collate": run_dropping_collate,
     "fail on rank 1": lambda: run_badly(fails=True),
     "hang on rank 1": lambda: run_badly(fails=False),
 }

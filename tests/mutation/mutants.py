@@ -1,45 +1,20 @@
-"""Deliberate small mistakes in the package's source, each with the tests that must notice it."""
+"""The mistakes: in the division, over ranks, in counting, in what is left behind; and those of windows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-WINDOWS = "tests/cases/test_windows.py::"
-ENDINGS = "tests/cases/test_endings.py::"
-WEIGHTS = "tests/cases/test_weights.py::"
-SKIPS = "tests/cases/test_skips.py::"
-LOGGING = "tests/cases/test_logging.py::"
-STEPS = "tests/cases/test_steps.py::"
-SCHEDULES = "tests/cases/test_schedules.py::"
-IDENTITY = "tests/cases/test_against_lightning.py::"
-SETTINGS = "tests/cases/test_configuration.py::"
-PROCESSES = "tests/distributed/test_processes.py::"
-
-SHORT_WINDOW = WINDOWS + "test_short_last_window_divides_by_what_it_holds"
-SHORT_BATCH = WINDOWS + "test_short_last_batch_weighs_what_it_holds"
-TABLE = PROCESSES + "test_training_on_processes_equals_the_real_large_batch"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One mistake: ``old`` stands exactly once in ``file`` and becomes ``new``; one of ``killers`` must then fail.
-
-    ``is_slow`` leaves it out of the selection that runs by default.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    killers: tuple[str, ...]
-    is_slow: bool = False
-
-    def apply(self, source: str) -> str:
-        """Return the source with the mistake in it; fail if there is no, or more than one, place for it."""
-        count = source.count(self.old)
-        assert count == 1, f"mutant {self.name!r}: its text stands {count} times in {self.file}; bring it up to date"
-        return source.replace(self.old, self.new)
-
+from tests.mutation.mutant import (
+    IDENTITY,
+    LOGGING,
+    PROCESSES,
+    SETTINGS,
+    SHORT_BATCH,
+    STEPS,
+    TABLE,
+    WEIGHTS,
+    WINDOWS,
+    Mutant,
+)
+from tests.mutation.mutants_of_windows import BOUNDARY, NOTHING
 
 DIVISION = [
     Mutant(
@@ -146,131 +121,6 @@ WORLD = [
         "register_hook(torch.clone)",
         (TABLE + "[2 ranks: one rank empty for a window]",),
         is_slow=True,
-    ),
-]
-
-BOUNDARY = [
-    Mutant(
-        "windows are counted from batch 0",
-        "window.py",
-        "return int.__mod__(count - self.first, self)",
-        "return int.__mod__(count, self)",
-        (SCHEDULES + "test_schedule_that_changes_inside_an_epoch_steps_where_it_says",),
-    ),
-    Mutant(
-        "windows are one micro-batch too long",
-        "window.py",
-        "return reached >= window.target",
-        "return reached > window.target",
-        (SHORT_WINDOW,),
-    ),
-    Mutant(
-        "an epoch's end comes one micro-batch early",
-        "window.py",
-        "return limit is not None and limit <= 1",
-        "return limit is not None and limit <= 2",
-        (SHORT_WINDOW,),
-    ),
-    Mutant(
-        "samples of a window are those of its last micro-batch",
-        "window.py",
-        "window.num_counted += count",
-        "window.num_counted = count",
-        (SCHEDULES + "test_unit_samples_closes_with_the_batch_that_reaches_the_target",),
-    ),
-    Mutant(
-        "carried windows forget where they began",
-        "endings.py",
-        "accumulator.window.first -= _lightning.num_ready_batches(accumulator.trainer)",
-        "pass",
-        (WINDOWS + "test_epoch_end_carry_closes_windows_wherever_they_are_full",),
-    ),
-    Mutant(
-        "a window open at the end of an epoch is not flushed",
-        "callback.py",
-        'if self.rules.epoch_end == "flush":\n            self._flush(trainer)',
-        'if self.rules.epoch_end == "flush":\n            pass',
-        (ENDINGS + "test_loader_that_yields_fewer_batches_than_it_says_loses_none",),
-    ),
-    Mutant(
-        "a window open at the end of training is not flushed",
-        "callback.py",
-        "if self.accumulator is not None and self.state.window is not None:\n            self._flush(trainer)",
-        "pass",
-        (ENDINGS + "test_stop_inside_a_window_steps_with_what_it_holds",),
-    ),
-    Mutant(
-        "a dropped window is kept",
-        "endings.py",
-        "    state.num_dropped_windows += 1\n    accumulator.forget()\n",
-        "    state.num_dropped_windows += 1\n",
-        (WINDOWS + "test_epoch_end_drop_leaves_nothing_for_the_next_window",),
-    ),
-    Mutant(
-        "schedulers do not step after a flush",
-        "_lightning.py",
-        '    epoch_loop.update_lr_schedulers("step", update_plateau_schedulers=False)\n',
-        "",
-        (ENDINGS + "test_stop_inside_a_window_steps_with_what_it_holds",),
-    ),
-    Mutant(
-        "steps are foreseen as if every epoch flushed",
-        "forecast.py",
-        "epoch_end=rules.epoch_end,",
-        "",
-        (STEPS + "test_steps_known_before_training_are_those_that_training_makes",),
-    ),
-]
-
-NOTHING = [
-    Mutant(
-        "a micro-batch of weight zero goes backward",
-        "accumulator.py",
-        "        if not weights or not weights[0]:\n            return None\n",
-        "        if not weights:\n            return None\n",
-        (WEIGHTS + "test_micro_batch_of_weight_zero_with_any_loss_contributes_nothing",),
-    ),
-    Mutant(
-        "a window without items steps",
-        "accumulator.py",
-        "        if not any(weights):\n            self._end_empty(num_samples)\n            return False\n",
-        "        if not any(weights):\n            self._end_empty(num_samples)\n",
-        (SKIPS + "test_window_with_skipped_batches_is_the_mean_of_the_others",),
-    ),
-    Mutant(
-        "a window without items counts as a step",
-        "accumulator.py",
-        "        _lightning.uncount_optimizer_step(self.trainer)\n",
-        "",
-        (SKIPS + "test_window_with_skipped_batches_is_the_mean_of_the_others",),
-    ),
-    Mutant(
-        "schedulers step after a window without items",
-        "accumulator.py",
-        "        self.show(Window(window.num_micro_batches + 1, window.first))\n        self.forget()\n",
-        "        self.forget()\n",
-        (SKIPS + "test_window_with_skipped_batches_is_the_mean_of_the_others",),
-    ),
-    Mutant(
-        "a window without items is not forgotten",
-        "state.py",
-        "        self.weights = _zeros()\n        self.num_window_samples",
-        "        self.num_window_samples",
-        (SHORT_WINDOW,),
-    ),
-    Mutant(
-        "a batch that the loader left out takes no place",
-        "strategy.py",
-        "if accumulator is not None and (batch is None or accumulator.meter.counts_early):",
-        "if accumulator is not None and batch is not None and accumulator.meter.counts_early:",
-        (ENDINGS + "test_loader_that_yields_nothing_counts_in_the_window_and_weighs_nothing",),
-    ),
-    Mutant(
-        "losses without weight enter the mean",
-        "gradients/losses.py",
-        "            if not weights[term]:\n                continue\n",
-        "",
-        (LOGGING + "test_logged_items_are_the_weight",),
     ),
 ]
 

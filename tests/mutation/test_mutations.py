@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.mutation.mutants import MUTANTS, Mutant
+from tests.mutation.mutant import Mutant
+from tests.mutation.mutants import MUTANTS
 
 pytestmark = pytest.mark.timeout(900)
 

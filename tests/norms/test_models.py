@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import lightning.pytorch as pl
@@ -16,6 +17,7 @@ from lightning_accum.tasks import SegmentationTask
 
 NUM_CLASSES = 3
 # GroupNorm gives a sample the same alone and in a batch, up to the order of sums in float32 through some 60 layers
+LARGE_BATCH = 1e-10  # float64, relative; the step is read back from the parameters, which loses some digits
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}
 
 
@@ -47,6 +49,18 @@ class Classifier(pl.LightningModule):
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def make_trainer(tmp_path, *callbacks, **options):
+    quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    return pl.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        callbacks=list(callbacks),
+        default_root_dir=tmp_path,
+        **dict.fromkeys(quiet, False),
+        **options,
+    )
 
 
 def make_batches(**targets):
@@ -98,20 +112,31 @@ def test_swapped_network_gives_a_sample_the_same_alone_and_in_a_batch(make):
 def test_known_network_swapped_by_the_callback_trains_a_step(make, wrap, targets, weight, tmp_path):
     module = wrap(make())
     swap = NormSwap("group")
-    trainer = pl.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        callbacks=[GradientAccumulation(2, weight=weight), swap],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-    )
+    trainer = make_trainer(tmp_path, GradientAccumulation(2, weight=weight), swap)
     before = [parameter.detach().clone() for parameter in module.parameters()]
     trainer.fit(module, make_batches(**targets))
     moved = [not torch.equal(old, new) for old, new in zip(before, module.parameters(), strict=True)]
     assert trainer.global_step == 1
     assert swap.report.num_swapped >= 20
-    assert sum(moved) > 0.8 * len(moved)  # a layer may sit behind a ReLU that no pixel of so small an image passes
+    assert sum(moved) > 0.25 * len(moved)  # timm begins residual branches at 0: most of them get no gradient at first
     assert torch.isfinite(trainer.callback_metrics["accumulation/loss"])
+
+
+def test_window_of_a_swapped_network_is_the_large_batch_and_with_batch_norm_it_is_not(tmp_path):
+    errors = {}
+    for policy in ("group", "keep"):
+        torch.manual_seed(0)
+        module = Classifier(make_timm("resnet18"))
+        alone = copy.deepcopy(module.model).double()
+        swap_norms(alone, policy)
+        loader = make_batches(label=torch.tensor(1))
+        images = torch.stack([sample["image"] for sample in loader.dataset]).double()
+        loss = nn.functional.cross_entropy(alone(images), torch.ones(4, dtype=torch.long))
+        large = torch.autograd.grad(loss, list(alone.parameters()))
+        before = [parameter.detach().double() for parameter in module.parameters()]
+        make_trainer(tmp_path, GradientAccumulation(2), NormSwap(policy), precision="64-true").fit(module, loader)
+        steps = [(old - new) / 0.01 for old, new in zip(before, module.parameters(), strict=True)]
+        difference = sum((step - gradient).square().sum() for step, gradient in zip(steps, large, strict=True))
+        errors[policy] = float((difference / sum(gradient.square().sum() for gradient in large)).sqrt())
+    assert errors["group"] < LARGE_BATCH
+    assert errors["keep"] > 1e-2
