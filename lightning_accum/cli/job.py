@@ -102,7 +102,7 @@ def report(results: Results, config: DictConfig, task: pl.LightningModule, datam
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results.__dict__, indent=2)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
-    console = Console()
+    console = Console(markup=False)
     console.print(make_result_table(results.metrics, results.num_optimizer_steps, results.effective_batch_size))
     if config.num_pictures:
         draw_predictions(task, datamodule, config.num_pictures, folder / "prediction.png")

@@ -20,13 +20,14 @@ def draw_predictions(task: pl.LightningModule, datamodule: Any, num_examples: in
     Args:
         task: gives logits for images.
         datamodule: has ``class_names``, ``class_colors``, ``ignore_index``, ``make_picture`` and ``describe``.
-        num_examples: how many; those with the most classes are shown.
+        num_examples: how many; those with the most evenly mixed classes are shown.
         path: the PNG file.
     """
     dataset = datamodule.val_dataloader().dataset
     shown = pick_most_varied([dataset[index]["mask"] for index in range(len(dataset))], num_examples)
     examples = [make_example(task, datamodule, dataset[index], datamodule.describe(index)) for index in shown]
     accuracy = sum(example.measure_accuracy(datamodule.ignore_index) for example in examples) / len(examples)
+    subtitle = f"the {len(examples)} most varied of {len(dataset)} validation images; {accuracy:.0%} of pixels right"
     try:
         figure = make_prediction_figure(
             examples,
@@ -34,11 +35,10 @@ def draw_predictions(task: pl.LightningModule, datamodule: Any, num_examples: in
             datamodule.class_colors,
             datamodule.ignore_index,
             title="Held out from training",
-            subtitle=f"the {len(examples)} of {len(dataset)} validation images with the most classes; "
-            f"{accuracy:.0%} of their pixels right",
+            subtitle=subtitle,
         )
     except ImportError as error:
-        Console().print(f"{path.name} was not drawn. {error}")
+        Console(markup=False).print(f"{path.name} was not drawn. {error}")
         return
     figure.savefig(path)
 

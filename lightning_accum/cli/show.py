@@ -37,15 +37,15 @@ class Narrator(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
             return
-        console = Console()
-        console.print(self.swap.report.summary, highlight=False)
+        console = Console(markup=False, highlight=False)
+        console.print(self.swap.report.summary)
         rules = self.accumulation.rules
         try:
             preview = preview_training(trainer, self.accumulation)
         except ConfigError as error:
             console.print(f"schedule {rules.schedule}; its steps are not known in advance: {error}")
             return
-        console.print(describe_plan(preview, self.accumulation), style="bold", highlight=False)
+        console.print(describe_plan(preview, self.accumulation), style="bold")
         console.print(make_table(preview, max_rows=8))
         for note in make_notes(preview):
             console.print(f"  {note}")
@@ -62,7 +62,7 @@ class Narrator(pl.Callback):
         metrics = trainer.callback_metrics
         values = [f"{short} {float(metrics[name]):.3f}" for name, short in shown.items() if name in metrics]
         line = f"epoch {trainer.current_epoch}, step {trainer.global_step}: {', '.join(values)}"
-        Console().print(line, highlight=False)
+        Console(markup=False, highlight=False).print(line)
 
 
 def preview_training(trainer: pl.Trainer, accumulation: GradientAccumulation) -> Preview:

@@ -116,8 +116,9 @@ def explain(error: BaseException) -> str:
     if isinstance(error, InstantiationException) and root is not error:
         key = re.search(r"full_key: (\S+)", str(error))
         return f"{root} (in {key[1]})" if key else str(root)
-    text = "\n".join(dict.fromkeys(str(cause).strip() for cause in causes))
-    return text.split("\nConfig search path")[0].strip()
+    text = "\n".join(dict.fromkeys(str(cause).strip() for cause in causes)).split("\nConfig search path")[0]
+    lines = [line for line in text.splitlines() if line.strip() and not re.match(r" *(full_key:|object_type=)", line)]
+    return "\n".join(lines)
 
 
 def _find_missing_package(error: ImportError) -> str:
