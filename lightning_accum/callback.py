@@ -136,6 +136,8 @@ class GradientAccumulation(Callback):
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        accumulator = self.accumulator
+        assert accumulator is not None
         restored, self._restored = self._restored, False
         if not restored:
             begun = trainer.global_step > 0
@@ -144,13 +146,13 @@ class GradientAccumulation(Callback):
         ready = _lightning.num_ready_batches(trainer)
         window = self.state.window
         if window is None:
-            trainer.accumulate_grad_batches = Window(1, ready)
+            accumulator.show(Window(1, ready))
             return
         rank_zero_warn(
             f"Training goes on inside a window of which {window.num_micro_batches} of {window.factor} micro-batches "
             "were seen, but their gradients were not saved: the window starts anew and divides by what it then holds."
         )
-        trainer.accumulate_grad_batches = Window(window.num_micro_batches + 1, ready - window.num_micro_batches)
+        accumulator.show(Window(window.num_micro_batches + 1, ready - window.num_micro_batches))
         self.state.clear_window()
 
     def _assign(self, state: AccumulationState) -> None:

@@ -260,3 +260,8 @@ def test_learning_rate_monitor_has_one_point_a_step() -> None:
     record = train(Scalar(lr=0.1), singles(10), 4, last=[monitor], log=True)
     steps = {step for step, _ in record.points("lr-SGD")}
     assert len(steps) == 3
+
+
+def test_factor_that_nobody_assigned_is_not_told() -> None:
+    record = train(Scalar(), singles(10), GradientAccumulation({0: 1, 1: 4}), max_epochs=2)
+    assert not record.warned("accumulate_grad_batches")
