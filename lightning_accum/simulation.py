@@ -121,9 +121,7 @@ class _ImaginedRun:
             done += record.num_micro_batches
             index += 1
 
-    def _window(
-        self, rules: WindowRules, index: int, done: int, num_steps: int, max_steps: int | None
-    ) -> WindowRecord:
+    def _window(self, rules: WindowRules, index: int, done: int, num_steps: int, max_steps: int | None) -> WindowRecord:
         epoch, first = divmod(done, self.batches_per_epoch)
         total = self.batches_per_epoch * self.num_epochs
         before = self._num_samples(done)

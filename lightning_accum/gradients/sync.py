@@ -38,9 +38,7 @@ class Ranks:
         """Return the maximum over ranks of each value, equal on all ranks."""
         return self._reduce(values, dist.ReduceOp.MAX)
 
-    def sum_with(
-        self, values: Sequence[float], make_tensor: Callable[[], Tensor]
-    ) -> tuple[list[float], Tensor | None]:
+    def sum_with(self, values: Sequence[float], make_tensor: Callable[[], Tensor]) -> tuple[list[float], Tensor | None]:
         """Return the sums over ranks of host values and of a small 1-d tensor, which stays where it is.
 
         On one rank the tensor is not even made, and ``None`` returned for it.

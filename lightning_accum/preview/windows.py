@@ -186,8 +186,7 @@ def make_preview(
         )
     rules = WindowRules(schedule, unit, epoch_end)
     windows = tuple(
-        PreviewWindow(record, rules.factor_for(record.target, batch_size * world_size))
-        for record in records
+        PreviewWindow(record, rules.factor_for(record.target, batch_size * world_size)) for record in records
     )
     return Preview(schedule, batches_per_epoch, num_epochs, batch_size, world_size, unit, epoch_end, windows)
 
