@@ -5,7 +5,7 @@ Checked on Lightning 2.4 to 2.6. ``tests/test_lightning_names.py`` fails when on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -38,6 +38,11 @@ def is_last_batch_of_epoch(trainer: pl.Trainer) -> bool:
 def num_ready_batches(trainer: pl.Trainer) -> int:
     """Return the micro-batches of this epoch that were fetched, the present one included once it has begun."""
     return int(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
+
+
+def num_total_batches(trainer: pl.Trainer) -> int:
+    """Return the micro-batches of the whole training so far."""
+    return int(trainer.fit_loop.epoch_loop.batch_progress.total.ready)
 
 
 def place_of_next_batch(trainer: pl.Trainer) -> tuple[int, bool]:
@@ -120,12 +125,18 @@ def load_train_dataloader(trainer: pl.Trainer) -> Any:
     return trainer.train_dataloader
 
 
-def changes_batch_on_device(trainer: pl.Trainer) -> bool:
-    """Return whether the module or the data module may change a batch after its transfer to the device."""
-    hook = "on_after_batch_transfer"
+BATCH_HOOKS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+"""Hooks of a module or data module that may change a batch on its way from the loader."""
+
+
+def changes_batch(trainer: pl.Trainer, hooks: Sequence[str] = BATCH_HOOKS) -> bool:
+    """Return whether the module or the data module overrides one of the hooks, and so may change a batch."""
     datamodule = getattr(trainer, "datamodule", None)
-    overridden_in_data = datamodule is not None and is_overridden(hook, datamodule, pl.LightningDataModule)
-    return overridden_in_data or is_overridden(hook, trainer.lightning_module)
+    return any(
+        is_overridden(hook, trainer.lightning_module)
+        or (datamodule is not None and is_overridden(hook, datamodule, pl.LightningDataModule))
+        for hook in hooks
+    )
 
 
 def adopt_trainer(trainer: pl.Trainer, count_steps: Callable[[], float]) -> None:

@@ -68,6 +68,7 @@ class Accumulator:
         self._terms: TermGradients | None = None
         self._losses = WindowLosses(self.ranks.device)
         self._shown = Window(1)
+        self._typical: list[float] = [0.0] * MAX_TERMS
         self.witness = GradientWitness(trainer.lightning_module)
 
     # ------------------------------------------------------------------ a micro-batch begins
@@ -78,6 +79,8 @@ class Accumulator:
         self.closed = self.step_output = None
         self.is_last_batch = is_last
         count = 0.0 if rules.unit == "micro_batches" else self.meter.count_over_ranks(batch, rules.unit)
+        if state.window is not None and state.window.closes:
+            self._end_unstepped()
         window = state.window
         ahead = _MORE_TO_COME if window is not None and not is_last else self._ahead(batch_idx, is_last)
         if window is None:
@@ -86,9 +89,7 @@ class Accumulator:
         state.num_micro_steps += 1
         if is_last or self.trainer.strategy.handles_gradient_accumulation:
             self.hold_last_batch(is_last and not window.closes)
-        if self.trainer.accumulate_grad_batches is not self._shown:
-            tell_assigned_factor(self.trainer, self.rules.schedule)
-            self.show(self._shown)
+        self.insist()
         if window.shown_factor != self._shown or window.first != self._shown.first:
             self.show(window.as_window())
 
@@ -97,7 +98,7 @@ class Accumulator:
         self._losses.clear()
         self.witness.open()
         if self.ranks.world_size == 1:
-            self.state.references = [0.0] * MAX_TERMS
+            self._typical, self.state.references = self.state.references, [0.0] * MAX_TERMS
         window = self.rules.open(self.progress(), batch_idx=batch_idx, count=count, ahead=ahead)
         if self.rules.unit != "micro_batches":
             self.meter.tell_indivisible(window.target, count, self.rules.unit)
@@ -141,6 +142,12 @@ class Accumulator:
         """Let the trainer, and every other reader of its factor, see the window."""
         self.trainer.accumulate_grad_batches = self._shown = window
 
+    def insist(self) -> None:
+        """Show the window again if somebody else has set the trainer's factor."""
+        if self.trainer.accumulate_grad_batches is not self._shown:
+            tell_assigned_factor(self.trainer, self.rules.schedule)
+            self.show(self._shown)
+
     # ------------------------------------------------------------------ its loss
 
     @property
@@ -151,6 +158,8 @@ class Accumulator:
 
     def weigh(self, batch: Any, output: Any) -> Any:
         """Add what ``training_step`` returned to the window's sums; return it in the form that Lightning takes."""
+        if self.step_output is not None:
+            self._begin_again()
         step = self.step_output = read_output(output, self.ranks.device)
         if not step.losses and step.raw is not None:
             return output  # nothing known: Lightning says what a training_step may return
@@ -164,9 +173,22 @@ class Accumulator:
         references = self.state.references
         if self.ranks.world_size == 1:
             for term, weight in enumerate(weights):
-                references[term] = references[term] or weight
+                if weight > FAR * references[term]:
+                    self._raise_reference(term, weight)
         elif not any(references):
             self.state.references = self.ranks.max(weights + [0.0] * (MAX_TERMS - len(weights)))
+
+    def _raise_reference(self, term: int, weight: float) -> None:
+        """Let ``weight`` be the reference, or a typical weight if that is far above it; what is summed shrinks with it.
+
+        A first micro-batch that holds next to nothing would otherwise make the window's sum overflow in half precision.
+        """
+        references, typical = self.state.references, self._typical[term]
+        before, references[term] = references[term], weight if FAR * weight >= typical else typical
+        if before and term == 0:
+            scale_gradients(self.parameters(), before / references[term])
+        elif before:
+            self._term_gradients().scale(term, before / references[term])
 
     def _reference(self, term: int) -> float:
         return self.state.references[term] or 1.0
@@ -182,10 +204,10 @@ class Accumulator:
         weights = step.weights
         self.witness.check(self.window)
         for term in range(1, len(weights)):
-            if weights[term]:
+            if weights[term] and step.losses[term].requires_grad:
                 loss = step.losses[term] * loss_factor(weights[term], self._reference(term), factor)
                 self._term_gradients().add(term, self._scaled(loss))
-        if not weights or not weights[0]:
+        if not weights or not weights[0] or (len(weights) > 1 and not step.losses[0].requires_grad):
             return None
         if len(weights) > 1 and self.must_join_reduction:
             loss = step.losses[0] * loss_factor(weights[0], self._reference(0), factor)
@@ -207,8 +229,10 @@ class Accumulator:
         return self.ranks.world_size > 1 and self.window.closes
 
     def parameters(self) -> list[Parameter]:
-        """Return the module's parameters, in an order that all ranks share."""
-        return list(self.trainer.lightning_module.parameters())
+        """Return the module's and the optimizers' parameters, in an order that all ranks share."""
+        groups = [group["params"] for optimizer in self.trainer.optimizers for group in optimizer.param_groups]
+        listed = [self.trainer.lightning_module.parameters(), *groups]
+        return list(dict.fromkeys(parameter for parameters in listed for parameter in parameters))
 
     def _term_gradients(self) -> TermGradients:
         if self._terms is None:
@@ -229,7 +253,8 @@ class Accumulator:
         if self.divisor == "planned":
             share = window.share_held(num_contributing / self.ranks.world_size, self.rules.unit)
         self._rescale(weights, share)
-        self._next_references = [weight / num_contributing for weight in weights]
+        typical = [weight / num_contributing for weight in weights]
+        self._next_references = [new or old for new, old in zip(typical, state.references, strict=True)]
         mean_loss = self._losses.mean(weights, losses)
         self._result = ClosedWindow(mean_loss, window.num_micro_batches, num_samples, sum(weights))
         return True
@@ -254,10 +279,20 @@ class Accumulator:
         state.num_optimizer_steps += 1
         state.num_samples += closed.num_samples
         state.num_items += closed.num_items
-        if self.ranks.world_size > 1:
-            state.references = self._next_references
+        state.references = self._next_references
         state.clear_window()
         self.closed = closed
+
+    def _end_unstepped(self) -> None:
+        """Leave a window whose step the user's own ``optimizer_step`` did not make."""
+        self.state.num_unstepped_windows += 1
+        if self.state.num_unstepped_windows == 1:
+            rank_zero_warn(
+                f"{type(self.trainer.lightning_module).__name__}.optimizer_step ended a window without calling the "
+                "optimizer's step through Lightning: its gradients are dropped, and the next window begins. Further "
+                "ones are counted in num_unstepped_windows."
+            )
+        self.forget()
 
     def _end_empty(self, num_samples: float) -> None:
         """Leave a window that holds no item: nothing is updated, nothing counts as a step."""
@@ -275,12 +310,27 @@ class Accumulator:
         self.show(Window(window.num_micro_batches + 1, window.first))
         self.forget()
 
-    def replay(self, closure: Callable[[], Any], result: Any) -> Callable[[], Any]:
-        """Return a closure for the optimizer: the first call gives ``result``, a further one evaluates anew.
+    def _begin_again(self) -> None:
+        """Forget what the present micro-batch added, as its closure is evaluated once more.
 
         Raises:
-            ConfigError: at the second call, if the window holds more than this micro-batch.
+            ConfigError: if the window holds more than this micro-batch.
         """
+        if self.window.num_micro_batches > 1:
+            raise ConfigError(
+                "expected a closure that is evaluated once, but got a second evaluation in a window of "
+                f"{self.window.num_micro_batches} micro-batches (only its last one could be evaluated anew). Use a "
+                "factor of 1 with an optimizer that does so (LBFGS, SAM), or another optimizer."
+            )
+        state = self.state
+        state.weights = [0.0] * MAX_TERMS
+        state.num_window_samples = state.num_contributing = 0.0
+        self._losses.clear()
+        self._terms = None
+        self.witness.open()
+
+    def replay(self, closure: Callable[[], Any], result: Any) -> Callable[[], Any]:
+        """Return a closure for the optimizer: the first call gives ``result``, a further one evaluates anew."""
         calls = 0
 
         def replayed() -> Any:
@@ -288,15 +338,6 @@ class Accumulator:
             calls += 1
             if calls == 1:
                 return result
-            if self.window.num_micro_batches > 1:
-                raise ConfigError(
-                    "expected an optimizer that evaluates its closure once, but got a second evaluation in a window of "
-                    f"{self.window.num_micro_batches} micro-batches (only its last one could be evaluated anew). Use a "
-                    "factor of 1 with such an optimizer (LBFGS, SAM), or another optimizer."
-                )
-            self.state.weights = [0.0] * MAX_TERMS
-            self.state.num_window_samples = self.state.num_contributing = 0.0
-            self._losses.clear()
             again = closure()
             self.finish()
             return again
@@ -317,5 +358,8 @@ class Accumulator:
         self._terms = None
         self.state.clear_window()
 
+
+FAR = 16.0
+"""A weight so many times another one is far above it."""
 
 _MORE_TO_COME = Ahead()

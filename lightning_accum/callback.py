@@ -87,6 +87,7 @@ class GradientAccumulation(Callback):
         self.accumulator: Accumulator | None = None
         self._takes_trainers_factor = schedule is None
         self._restored = False
+        self._is_fitting = True
         self._factor_before: int | None = None
         self._position = 0
         self._unwatch: Callable[[], Any] | None = None
@@ -95,6 +96,7 @@ class GradientAccumulation(Callback):
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._is_fitting = stage == "fit"
         if stage != "fit":
             return
         if self._takes_trainers_factor:
@@ -103,7 +105,13 @@ class GradientAccumulation(Callback):
         check_trainer(trainer, self, self.rules.schedule, self.weight, self.rules.unit)
         self._factor_before = trainer.accumulate_grad_batches
         ranks = Ranks(trainer.world_size, trainer.strategy.root_device)
-        meter = BatchMeter(self.weight, ranks, trainer, short_batch_ends_window=self.rules.epoch_end == "flush")
+        meter = BatchMeter(
+            self.weight,
+            ranks,
+            trainer,
+            short_batch_ends_window=self.rules.epoch_end == "flush",
+            needs_samples="samples" in (self.rules.schedule.units or ()),
+        )
         accumulator = self.accumulator = Accumulator(trainer, self.rules, meter, self.divisor, self.state)
         adopt_strategy(trainer.strategy, accumulator)
         _lightning.adopt_trainer(trainer, lambda: count_optimizer_steps(trainer, self.rules))
@@ -139,10 +147,8 @@ class GradientAccumulation(Callback):
         accumulator = self.accumulator
         assert accumulator is not None
         restored, self._restored = self._restored, False
-        if not restored:
-            begun = trainer.global_step > 0
-            self._assign(self.state if begun else AccumulationState())
-            self.state.num_optimizer_steps = trainer.global_step
+        if not restored and self.state.num_optimizer_steps != trainer.global_step or trainer.global_step == 0:
+            self._assign(self.state if restored else self._state_of(trainer))
         ready = _lightning.num_ready_batches(trainer)
         window = self.state.window
         if window is None:
@@ -154,6 +160,17 @@ class GradientAccumulation(Callback):
         )
         accumulator.show(Window(window.num_micro_batches + 1, ready - window.num_micro_batches))
         self.state.clear_window()
+
+    @staticmethod
+    def _state_of(trainer: pl.Trainer) -> AccumulationState:
+        """Return the state of a training that went on without this callback: what its trainer counted."""
+        num_micro_steps = _lightning.num_total_batches(trainer)
+        if num_micro_steps:
+            rank_zero_warn(
+                f"Training goes on after {trainer.global_step} optimizer steps that GradientAccumulation did not see: "
+                "a schedule sees these steps and their micro-batches, but samples and items are counted from 0."
+            )
+        return AccumulationState(num_optimizer_steps=trainer.global_step, num_micro_steps=num_micro_steps)
 
     def _assign(self, state: AccumulationState) -> None:
         self.state = state
@@ -245,8 +262,9 @@ class GradientAccumulation(Callback):
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._assign(AccumulationState.from_dict(state_dict))
-        self._restored = True
+        if self._is_fitting:  # a checkpoint that is only tested says nothing about this training
+            self._assign(AccumulationState.from_dict(state_dict))
+            self._restored = True
 
 
 def ensure_callback(trainer: pl.Trainer) -> None:
@@ -257,5 +275,4 @@ def ensure_callback(trainer: pl.Trainer) -> None:
         return
     callback = GradientAccumulation()
     _lightning.move_callback(trainer, callback, 0)
-    callback.setup(trainer, trainer.lightning_module, "fit")
-    rank_zero_info(f"{type(trainer.strategy).__name__} added GradientAccumulation({callback.rules.schedule}).")
+    rank_zero_info(f"{type(trainer.strategy).__name__} added GradientAccumulation().")

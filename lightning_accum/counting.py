@@ -5,6 +5,7 @@ Pure: knows neither Lightning nor processes.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -187,8 +188,19 @@ def as_weight(value: Any) -> Weight:
     if isinstance(value, type) and issubclass(value, Weight):
         return value()
     if callable(value):
+        _check_takes_two(value)
         return FromOutputs(value)
     raise expected(f"one of {', '.join(_BY_NAME)}, a Weight, or a callable of (batch, outputs)", value, "weight=")
+
+
+def _check_takes_two(function: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(function).bind(None, None)
+    except ValueError:
+        return  # a builtin that does not say what it takes
+    except TypeError:
+        do = "For a function of the batch alone give FromBatch(function)."
+        raise expected("a callable of (batch, outputs)", function, "weight=", do) from None
 
 
 def pick(batch: Any, key: str | int, where: str) -> Tensor:

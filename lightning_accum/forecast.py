@@ -34,6 +34,8 @@ def count_optimizer_steps(trainer: pl.Trainer, rules: WindowRules) -> float:
         rank_zero_info("Loading the training data to count the optimizer steps.")
     loader = _lightning.load_train_dataloader(trainer)
     num_batches = trainer.num_training_batches
+    if num_batches == 0 or trainer.limit_train_batches == 0:
+        return 0
     reason = _why_unknown(rules, num_batches)
     if reason is not None:
         if max_steps is not None:

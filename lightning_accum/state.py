@@ -28,9 +28,10 @@ class AccumulationState:
         num_samples: samples over all ranks in closed windows; moves when a window closes.
         num_items: weight over all ranks in closed windows; moves when a window closes.
         num_empty_windows: windows without any valid item, after which no update was made.
+        num_unstepped_windows: windows whose step the user's own ``optimizer_step`` left out.
         num_dropped_windows: short windows thrown away under ``epoch_end="drop"``.
-        references: the reference weight of each loss term (0: not known yet); set by the first weight of a window on
-            one rank, agreed once over several.
+        references: the reference weight of each loss term (0: not known yet): the typical weight of the last window;
+            on one rank the first weight of the open one.
         window: the open window, or ``None`` between two.
         weights: weight of the open window on this rank, for each loss term.
         num_window_samples: samples of the open window on this rank.
@@ -47,6 +48,7 @@ class AccumulationState:
     num_samples: float = 0.0
     num_items: float = 0.0
     num_empty_windows: int = 0
+    num_unstepped_windows: int = 0
     num_dropped_windows: int = 0
     references: list[float] = field(default_factory=_zeros)
     window: OpenWindow | None = None

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import (
     DDPStrategy,
@@ -44,12 +43,13 @@ class AccumulationMixin(Strategy):
     """Whether Lightning must not step at an epoch's last micro-batch merely because it is the last. A plain attribute,
     set for that micro-batch alone: Lightning asks for it six times a micro-batch."""
 
-    def setup(self, trainer: pl.Trainer) -> None:
-        """Set the strategy up; a strategy chosen by name brings the callback with it."""
+    def setup_environment(self) -> None:
+        """Set the processes up; a strategy chosen by name brings the callback with it, before any state is restored."""
         from lightning_accum.callback import ensure_callback
 
-        ensure_callback(trainer)
-        super().setup(trainer)
+        super().setup_environment()
+        if self.lightning_module is not None:
+            ensure_callback(self.lightning_module.trainer)
 
     def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
         """Move a batch; count its items first, while reading a count waits for no device."""
@@ -58,12 +58,20 @@ class AccumulationMixin(Strategy):
             accumulator.see_host_batch(batch)
         return super().batch_to_device(batch, device, dataloader_idx)
 
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Come last before the micro-batch runs: after all callbacks and the module had their say."""
+        if self.accumulator is not None and self.accumulator.state.window is not None:
+            self.accumulator.insist()
+        super().on_train_batch_start(batch, batch_idx)
+
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's ``training_step`` and weigh what it returns."""
-        output = super().training_step(*args, **kwargs)
-        if self.accumulator is None or self.accumulator.state.window is None:
-            return output
-        return self.accumulator.weigh(args[0] if args else next(iter(kwargs.values())), output)
+        accumulator = self.accumulator
+        if accumulator is None or accumulator.state.window is None:
+            return super().training_step(*args, **kwargs)
+        batch = args[0] if args else next(iter(kwargs.values()))
+        accumulator.meter.see(batch)
+        return accumulator.weigh(batch, super().training_step(*args, **kwargs))
 
     def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any) -> Tensor:
         """Go backward from the weighed loss; from nothing if the micro-batch holds no item."""
@@ -149,7 +157,8 @@ def adopt_strategy(strategy: Strategy, accumulator: Accumulator) -> None:
         if not isinstance(strategy, SUPPORTED):
             names = ", ".join(kind.__name__ for kind in SUPPORTED)
             do = "Its gradients are summed or divided in a way that is not handled."
-            raise expected(f"a strategy among {names}", type(strategy).__name__, "Trainer(strategy=...)", do)
+            got = f"{type(strategy).__module__}.{type(strategy).__name__}"
+            raise expected(f"a strategy among {names} of lightning.pytorch", got, "Trainer(strategy=...)", do)
         kind = type(strategy)
         strategy.__class__ = type(kind.__name__, (AccumulationMixin, kind), {"_adopted_from": kind})
     strategy.accumulator = accumulator  # type: ignore[attr-defined]

@@ -1,7 +1,8 @@
-"""One thread, one seed: what all tests share."""
+"""One thread, one seed, one environment: what all tests share."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -14,3 +15,13 @@ torch.set_num_threads(1)
 def _seeded() -> Iterator[None]:
     torch.manual_seed(0)
     yield
+
+
+@pytest.fixture(autouse=True)
+def _environment_kept() -> Iterator[None]:
+    """A launcher leaves its rank and port in the environment, and processes started later would believe them."""
+    before = dict(os.environ)
+    yield
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)

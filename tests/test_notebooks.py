@@ -34,7 +34,8 @@ def test_notebook_is_stored_without_outputs(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_executed_shows_a_picture_for_each_plot(path, tmp_path):
+def test_notebook_executed_shows_a_picture_for_each_plot(path, tmp_path, monkeypatch):
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # pictures come from the kernel's own backend
     notebook = nbformat.read(path, as_version=4)
     num_plots = sum(cell.source.count("plt.show()") for cell in notebook.cells if cell.cell_type == "code")
     client = nbclient.NotebookClient(

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from lightning_accum import GradientAccumulation
+from lightning_accum._lightning import callbacks_of
 from lightning_accum.cli.pictures import draw_predictions
 from lightning_accum.cli.show import Narrator, make_result_table
 from lightning_accum.errors import expected
@@ -27,13 +28,13 @@ class Results:
     Attributes:
         metrics: of validation and, if it was run, test, with the best checkpoint.
         num_optimizer_steps: steps that were made.
-        effective_batch_size: samples of the last window over all ranks.
+        effective_batch_sizes: the different ones of its windows, in samples over all ranks; empty if not known.
         objective: the metric that a sweep optimises; None if it was not measured.
     """
 
     metrics: dict[str, float]
     num_optimizer_steps: int
-    effective_batch_size: float | None
+    effective_batch_sizes: list[int]
     objective: float | None
 
 
@@ -49,12 +50,12 @@ def run_training(config: DictConfig) -> Results:
     trainer = make_trainer(config)
     trainer.fit(task, datamodule)
     num_optimizer_steps = trainer.global_step
-    batch_size = trainer.callback_metrics.get("accumulation/effective_batch_size")
+    (narrator,) = (callback for callback in callbacks_of(trainer) if isinstance(callback, Narrator))
     metrics = evaluate(trainer, task, datamodule, with_test=config.run_test)
     results = Results(
         metrics=metrics,
         num_optimizer_steps=num_optimizer_steps,
-        effective_batch_size=None if batch_size is None else float(batch_size),
+        effective_batch_sizes=sorted(narrator.batch_sizes),
         objective=metrics.get(config.objective),
     )
     if trainer.is_global_zero:
@@ -103,7 +104,7 @@ def report(results: Results, config: DictConfig, task: pl.LightningModule, datam
     text = json.dumps(results.__dict__, indent=2)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
     console = Console(markup=False)
-    console.print(make_result_table(results.metrics, results.num_optimizer_steps, results.effective_batch_size))
+    console.print(make_result_table(results.metrics, results.num_optimizer_steps, results.effective_batch_sizes))
     if config.num_pictures:
         draw_predictions(task, datamodule, config.num_pictures, folder / "prediction.png")
     if results.objective is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 from rich.console import Console
@@ -32,6 +33,8 @@ class Narrator(pl.Callback):
         self.accumulation = accumulation
         self.swap = swap
         self.output_dir = output_dir
+        self.batch_sizes: set[int] = set()
+        """Effective batch sizes of the windows so far, over all ranks."""
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -53,6 +56,14 @@ class Narrator(pl.Callback):
             make_figure(preview).savefig(Path(self.output_dir) / "schedule.png")
         except ImportError as error:
             console.print(f"schedule.png was not drawn. {error}")
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        batch_size = trainer.callback_metrics.get("accumulation/effective_batch_size")
+        if batch_size is not None:
+            self.batch_sizes.add(int(batch_size))
 
     @override
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -105,23 +116,21 @@ def describe_plan(preview: Preview, accumulation: GradientAccumulation) -> str:
     )
 
 
-def _span(values: list[int]) -> str:
+def _span(values: Collection[int]) -> str:
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"
 
 
-def make_result_table(
-    metrics: Mapping[str, float], num_optimizer_steps: int, effective_batch_size: float | None
-) -> Table:
+def make_result_table(metrics: Mapping[str, float], num_optimizer_steps: int, batch_sizes: Collection[int]) -> Table:
     """Return a table of a training's results.
 
     Args:
         metrics: as logged; ``val/IoU/...`` are those of single classes.
         num_optimizer_steps: steps that were made.
-        effective_batch_size: samples of the last window over all ranks.
+        batch_sizes: effective batch sizes of the windows.
 
     Example:
-        >>> table = make_result_table({"val/mIoU": 0.4, "val/IoU/Water": 0.9}, 10, 32.0)
+        >>> table = make_result_table({"val/mIoU": 0.4, "val/IoU/Water": 0.9}, 10, [8, 32])
         >>> [list(column.cells) for column in table.columns][0]
         ['mIoU', 'IoU of Water', 'optimizer steps', 'effective batch size']
     """
@@ -136,5 +145,5 @@ def make_result_table(
         table.add_row(name.replace("IoU/", "IoU of "), *cells)
     table.add_section()
     table.add_row("optimizer steps", str(num_optimizer_steps))
-    table.add_row("effective batch size", "unknown" if effective_batch_size is None else f"{effective_batch_size:g}")
+    table.add_row("effective batch size", _span(batch_sizes) if batch_sizes else "unknown")
     return table

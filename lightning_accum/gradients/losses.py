@@ -35,7 +35,8 @@ class WindowLosses:
         for term, loss in enumerate(losses):
             if not weights[term]:
                 continue
-            value = loss.detach().reshape(()) if loss.ndim else loss.detach()
+            # a copy: the user may add to the loss in place, and a captured graph uses its memory again
+            value = loss.detach().clone().reshape(())
             if term in self._losses:
                 self._losses[term].append(value)
                 self._weights[term].append(weights[term])

@@ -67,17 +67,22 @@ class Ranks:
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         averaged = self.average_optional([parameter.grad for parameter in trained], trained)
         for parameter, grad in zip(trained, averaged, strict=True):
+            before = parameter.grad
+            if grad is not None and before is not None and before.is_sparse:
+                grad = grad.to_sparse(before.sparse_dim())
             parameter.grad = grad
 
     @torch.no_grad()
     def average_optional(self, tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor | None]:
-        """Return tensors averaged over ranks, in place where they exist.
+        """Return tensors averaged over ranks, in place where they exist and are dense.
 
         One that only some ranks have counts as zero on the others; one that no rank has stays ``None``.
         """
         if self.world_size == 1:
             return list(tensors)
         exists = self.max([float(tensor is not None) for tensor in tensors])
+        # ranks touch different rows of a sparse gradient: reduce it dense, and give it back dense
+        tensors = [tensor.to_dense() if tensor is not None and tensor.is_sparse else tensor for tensor in tensors]
         filled = [
             torch.zeros_like(other) if tensor is None and exists_somewhere else tensor
             for tensor, other, exists_somewhere in zip(tensors, like, exists, strict=True)

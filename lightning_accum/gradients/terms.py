@@ -31,7 +31,7 @@ class TermGradients:
     """
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
-        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.parameters = list(parameters)
         self._sums: dict[int, list[Tensor | None]] = {}
 
     def add(self, term: int, loss: Tensor) -> None:
@@ -48,8 +48,18 @@ class TermGradients:
             if grad is not None:
                 parameter.grad = grad.clone() if parameter.grad is None else parameter.grad.add_(grad)
 
-    def _gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
-        return torch.autograd.grad(loss, self.parameters, retain_graph=True, allow_unused=True)
+    def scale(self, term: int, factor: float) -> None:
+        """Multiply the sum of ``term`` by ``factor``."""
+        for held in self._sums.get(term, []):
+            if held is not None:
+                held.mul_(factor)
+
+    def _gradients(self, loss: Tensor) -> list[Tensor | None]:
+        # asked anew each time: a parameter may be frozen or unfrozen inside a window
+        trained = [parameter.requires_grad for parameter in self.parameters]
+        asked = [parameter for parameter in self.parameters if parameter.requires_grad]
+        grads = iter(torch.autograd.grad(loss, asked, retain_graph=True, allow_unused=True))
+        return [next(grads) if is_trained else None for is_trained in trained]
 
     @torch.no_grad()
     def apply(self, term: int, factor: float, ranks: Ranks) -> None:

@@ -25,24 +25,36 @@ class BatchMeter:
         weight: what a micro-batch weighs.
         ranks: the processes that train together.
         trainer: asked where we are, for messages.
+        needs_samples: whether something, such as a schedule, looks at the number of samples.
         short_batch_ends_window: whether an epoch's short last batch closes its window whatever it counts.
     """
 
-    def __init__(self, weight: Weight, ranks: Ranks, trainer: pl.Trainer, short_batch_ends_window: bool) -> None:
+    def __init__(
+        self,
+        weight: Weight,
+        ranks: Ranks,
+        trainer: pl.Trainer,
+        short_batch_ends_window: bool,
+        needs_samples: bool = False,
+    ) -> None:
         self.weight = weight
         self.ranks = ranks
         self.trainer = trainer
         self.short_batch_ends_window = short_batch_ends_window
+        self.needs_samples = needs_samples
         self._names: list[str] | None = None
-        self._early: float | None = None
+        self._early: Any = None
         self.counts_early = (
             trainer.strategy.root_device.type != "cpu"
             and not weight.needs_outputs
             and not isinstance(weight, Samples)
-            and not _lightning.changes_batch_on_device(trainer)
+            and not _lightning.changes_batch(trainer, hooks=_lightning.BATCH_HOOKS[1:])
         )
-        self._counts_samples = True
+        self._num_samples = 0.0
+        self._uncounted: ConfigError | None = None
+        self._has_told_uncounted = False
         self._same_on_all_ranks: float | None = None
+        self._loader: Any = None
         self._has_told_indivisible = False
 
     def weigh(self, batch: Any, step: StepOutput) -> tuple[list[float], float]:
@@ -54,25 +66,42 @@ class BatchMeter:
         early, self._early = self._early, None
         if step.raw is None:
             return [], 0.0
-        if type(self.weight) is Samples and not isinstance(step.raw, Mapping):
-            num_samples = float(count_samples(batch))
-            return [num_samples], num_samples
-        value = self._value(batch, step, early)
+        has_own = isinstance(step.raw, Mapping) and "num_items" in step.raw
+        if type(self.weight) is Samples and not has_own:
+            if self._uncounted is not None:
+                raise self._uncounted
+            if not step.names:
+                return [self._num_samples], self._num_samples
+            early = self._num_samples
+        value = self._returned(step, early) if has_own else self.weight(batch, step.raw) if early is None else early
+        if isinstance(value, ConfigError):
+            raise value
         if step.names:
-            return self._weights_of_terms(value, step.names), self._count_samples(batch)
+            return self._weights_of_terms(value, step.names), self._told_num_samples()
         if isinstance(value, Mapping):
             raise expected("one weight for one loss", dict(value), self._where())
-        return [read_weight(value, self._where())], self._count_samples(batch)
+        return [read_weight(value, self._where())], self._told_num_samples()
 
-    def _value(self, batch: Any, step: StepOutput, early: float | None) -> Any:
-        if isinstance(step.raw, Mapping) and "num_items" in step.raw:
-            if not isinstance(self.weight, (Samples, Returned)):
-                raise ConfigError(
-                    "expected one source of the weight, but got 'num_items' from training_step and "
-                    f"weight={self.weight} ({self._where()}). Leave out one of them."
-                )
-            return step.raw["num_items"]
-        return early if early is not None else self.weight(batch, step.raw)
+    def see(self, batch: Any) -> None:
+        """Count a micro-batch before ``training_step``, which may change it."""
+        try:
+            self._num_samples, self._uncounted = float(count_samples(batch)), None
+        except ConfigError as error:
+            self._num_samples, self._uncounted = float("nan"), error
+        if self._early is None and not self.weight.needs_outputs and type(self.weight) is not Samples:
+            try:
+                self._early = self.weight(batch)
+            except ConfigError as error:
+                self._early = error
+
+    def _returned(self, step: StepOutput, early: Any) -> Any:
+        """Return the weight that ``training_step`` gave, unless another source contradicts it."""
+        if not isinstance(self.weight, (Samples, Returned)) or early is not None:
+            raise ConfigError(
+                "expected one source of the weight, but got 'num_items' from training_step and "
+                f"weight={self.weight} ({self._where()}). Leave out one of them; windows in items need the latter."
+            )
+        return step.raw["num_items"]
 
     def _weights_of_terms(self, value: Any, names: list[str]) -> list[float]:
         if self._names is None:
@@ -82,8 +111,8 @@ class BatchMeter:
             raise expected(what, names, self._where(), "Weigh an absent one with 0.")
         if not isinstance(value, Mapping):
             return [read_weight(value, self._where())] * len(names)
-        if sorted(value) != names:
-            raise expected(f"a weight for each loss term {names}", sorted(value), self._where())
+        if sorted(value, key=str) != names:
+            raise expected(f"a weight for each loss term {names}", sorted(value, key=str), self._where())
         return [read_weight(value[name], f"{name!r}, {self._where()}") for name in names]
 
     def _where(self) -> str:
@@ -94,16 +123,15 @@ class BatchMeter:
         """Count the items of a batch while it still lies in host memory, where reading a count waits for nothing."""
         self._early = read_weight(self.weight(batch), self._where())
 
-    def _count_samples(self, batch: Any) -> float:
-        """Return the samples of a micro-batch; NaN where they cannot be counted and the weight does not need them."""
-        if not self._counts_samples:
-            return float("nan")
-        try:
-            return float(count_samples(batch))
-        except ConfigError as error:
-            self._counts_samples = False
-            rank_zero_warn(f"Samples are not counted, so the effective batch size is not shown: {error}")
-            return float("nan")
+    def _told_num_samples(self) -> float:
+        """Return the samples of the micro-batch; NaN, told once, if they cannot be counted and nothing needs them."""
+        if self._uncounted is not None:
+            if self.needs_samples:
+                raise self._uncounted
+            if not self._has_told_uncounted:
+                rank_zero_warn(f"Samples are not counted, so the effective batch size is not shown: {self._uncounted}")
+            self._has_told_uncounted = True
+        return self._num_samples
 
     def count_over_ranks(self, batch: Any, unit: Unit) -> float:
         """Return the samples or items of a micro-batch over all ranks, the same on each of them.
@@ -118,7 +146,9 @@ class BatchMeter:
         local = 0.0 if batch is None else float(count_samples(batch))
         if self.ranks.world_size == 1:
             return local
-        if self._same_on_all_ranks is None:
+        loader = self.trainer.train_dataloader
+        if self._same_on_all_ranks is None or loader is not self._loader:
+            self._loader = loader
             self._same_on_all_ranks = self._agree_on_batch_size(local)
         return self._same_on_all_ranks or self.ranks.sum([local])[0]
 
@@ -133,11 +163,11 @@ class BatchMeter:
         """Return the samples of every micro-batch over all ranks, or 0 if that must be asked each time.
 
         A loader's batch size is believed where nothing can leave samples out: no collate function of the user's, and no
-        short batch in the middle of a window.
+        short batch in the middle of a window, no hook that sees the batch on its way.
         """
         loader = self.trainer.train_dataloader
         is_whole = self.short_batch_ends_window or getattr(loader, "drop_last", False)
-        is_plain = getattr(loader, "collate_fn", None) is default_collate
+        is_plain = getattr(loader, "collate_fn", None) is default_collate and not _lightning.changes_batch(self.trainer)
         is_fixed = is_whole and is_plain and getattr(loader, "batch_size", None) == local
         num_fixed, total = self.ranks.sum([float(is_fixed), local])
         return total if num_fixed == self.ranks.world_size else 0.0

@@ -56,17 +56,17 @@ def read_output(output: Any, device: torch.device) -> StepOutput:
         if loss.ndim and loss.numel() != 1:
             do = "Return its mean; what the mean is over is its weight."
             raise expected("a loss of one element", tuple(loss.shape), "the shape of training_step's loss", do)
-        return StepOutput([loss], [], loss.detach(), output, output)
-    if isinstance(loss, Mapping) and loss:
+        return StepOutput([loss], [], loss.detach().clone(), output, output)
+    if isinstance(loss, Mapping):
         return _read_terms(output, loss)
     return StepOutput([], [], None, output, output)
 
 
 def _read_terms(output: Mapping[str, Any], loss: Mapping[str, Any]) -> StepOutput:
-    names = sorted(loss)
-    if len(names) > MAX_TERMS or not all(isinstance(loss[name], Tensor) for name in names):
-        kinds = {name: type(loss[name]).__name__ for name in names}
-        raise expected(f"up to {MAX_TERMS} loss terms, each a tensor", kinds, "the loss of training_step")
-    losses = [loss[name] for name in names]
-    total = torch.stack([term.reshape(()) for term in losses]).sum()
-    return StepOutput(losses, names, total.detach(), {**output, "loss": total}, output)
+    names = sorted(loss, key=str)
+    terms = [loss[name] for name in names]
+    if not 1 <= len(names) <= MAX_TERMS or not all(isinstance(term, Tensor) and term.numel() == 1 for term in terms):
+        kinds = {name: getattr(term, "shape", type(term).__name__) for name, term in zip(names, terms, strict=True)}
+        raise expected(f"1 to {MAX_TERMS} loss terms, each a tensor of one element", kinds, "training_step's loss")
+    total = torch.stack([term.reshape(()) for term in terms]).sum()
+    return StepOutput(terms, names, total.detach(), {**output, "loss": total}, output)

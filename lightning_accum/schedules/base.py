@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from numbers import Real
 from typing import TypeGuard
 
 from lightning_accum.errors import expected
 from lightning_accum.progress import DurationUnit, Progress
+
+LARGEST = 2**53
+"""The largest value of a schedule: up to it every whole number is a float of its own."""
 
 
 class Schedule(ABC):
@@ -61,7 +63,7 @@ def read_whole(value: object, where: str) -> int:
         (8, 5000000)
     """
     number = _read_number(value)
-    if number is None or not math.isfinite(number) or number < 1 or number != int(number):
+    if number is None or not 1 <= number <= LARGEST or number != int(number):
         raise expected("a whole number of at least 1", value, where)
     return int(number)
 
@@ -82,7 +84,7 @@ def check_value(value: object, schedule: Schedule, progress: Progress) -> float:
         >>> check_value(8.0, Constant(8), Progress())
         8
     """
-    if not _is_number(value) or not math.isfinite(value) or value < 1:
+    if not _is_number(value) or not 1 <= value <= LARGEST:
         raise expected(
             "a finite number of at least 1",
             value,

@@ -29,7 +29,7 @@ def test_plan_says_one_number_where_there_is_one():
 
 def test_result_table_has_a_column_for_each_part_and_a_row_for_each_class():
     metrics = {"val/mIoU": 0.5, "val/loss": 1.0, "test/mIoU": 0.25, "val/IoU/Water": 0.75, "train/loss": 3.0}
-    table = make_result_table(metrics, 12, None)
+    table = make_result_table(metrics, 12, [])
     columns = {column.header: list(column.cells) for column in table.columns}
     assert columns[""] == ["mIoU", "loss", "IoU of Water", "optimizer steps", "effective batch size"]
     assert columns["validation"][:3] == ["0.500", "1.000", "0.750"]

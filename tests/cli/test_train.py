@@ -33,7 +33,7 @@ def test_experiment_runs_in_a_tiny_form_and_leaves_what_it_promises(experiment, 
     assert train([f"experiment={experiment}", *TINY, *sizes, f"hydra.run.dir={tmp_path}"]) == 0
     results = read_results(tmp_path)
     assert results["num_optimizer_steps"] == 3  # of 8 samples each
-    assert results["effective_batch_size"] == 8
+    assert results["effective_batch_sizes"] == [8]
     assert 0 <= results["objective"] == results["metrics"]["val/mIoU"] <= 1
     for name in ("prediction.png", "schedule.png"):
         assert min(Image.open(tmp_path / name).size) > 500
@@ -53,12 +53,12 @@ def test_experiment_runs_in_a_tiny_form_and_leaves_what_it_promises(experiment, 
 
 
 def test_smaller_form_of_the_smoke_experiment_has_a_falling_loss(tmp_path):
-    smaller = ["model.width=8", "data.crop_size=64", "data.num_crops=160", "trainer.max_epochs=1", "num_pictures=0"]
+    smaller = ["data.crop_size=64", "data.num_crops=200", "trainer.limit_val_batches=1", "num_pictures=0"]
     code = train(["experiment=earth_smoke", "trainer=cpu", "run_test=false", *smaller, f"hydra.run.dir={tmp_path}"])
     losses = read_column(tmp_path, "accumulation/loss")
     assert code == 0
-    assert len(losses) >= 10
-    assert sum(losses[-3:]) / 3 < 0.8 * losses[0]
+    assert len(losses) >= 20
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
 def test_exact_number_of_steps_ends_the_learning_rate_at_its_end(tmp_path):
@@ -124,5 +124,6 @@ def test_two_processes_train_as_one_from_either_way_of_starting(program, tmp_pat
     )
     assert done.returncode == 0, done.stderr
     results = read_results(tmp_path / "out")
-    assert results["effective_batch_size"] in (8, 16)  # of both ranks
+    assert results["effective_batch_sizes"] == [8]  # of both ranks
+    assert results["num_optimizer_steps"] == 8  # 64 images
     assert done.stdout.count("Results") == 1

@@ -42,7 +42,9 @@ def test_read_output_of_a_loss_for_each_sample_is_an_error() -> None:
         read_output(torch.zeros(4), CPU)
 
 
-@pytest.mark.parametrize("terms", [{"a": 1.0}, {str(i): ONE for i in range(9)}])
+@pytest.mark.parametrize(
+    "terms", [{"a": 1.0}, {str(i): ONE for i in range(9)}, {}, {"a": torch.zeros(2)}, {1: ONE, "a": None}]
+)
 def test_read_output_of_impossible_terms_is_an_error(terms) -> None:
-    with pytest.raises(ConfigError, match="up to 8 loss terms, each a tensor"):
+    with pytest.raises(ConfigError, match="1 to 8 loss terms, each a tensor"):
         read_output({"loss": terms}, CPU)
