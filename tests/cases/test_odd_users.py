@@ -1,4 +1,4 @@
-"""What users do beside training plainly: steps left out, closures called twice, batches changed, states from elsewhere."""
+"""What users do beside training plainly: steps left out, closures called twice, batches changed, foreign states."""
 
 from __future__ import annotations
 
