@@ -45,4 +45,4 @@ def make_config(overrides: Sequence[str] = (), output_dir: str | Path = "outputs
     """
     register_resolvers()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return compose("train", ["name=composed", f'output_dir="{output_dir}"', *overrides])
+        return compose("train", [f'output_dir="{output_dir}"', *overrides])

@@ -80,10 +80,18 @@ def test_plain_settings_leave_out_what_they_say(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} <= {".hydra", "train.log", "results.json", "schedule.png"}
 
 
-def test_sweep_of_schedules_makes_a_job_of_each(tmp_path):
-    sweep = ["-m", *SYNTHETIC, "accumulation=constant,linear", "num_pictures=0", f"hydra.sweep.dir={tmp_path}"]
-    assert train(sweep) == 0
-    steps = [read_results(tmp_path / str(job))["num_optimizer_steps"] for job in (0, 1)]
+def test_results_go_to_a_folder_of_the_data_where_one_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert train([*SYNTHETIC, "num_pictures=0"]) == 0
+    (folder,) = (tmp_path / "outputs" / "synthetic_segmentation").iterdir()
+    assert read_results(folder)["num_optimizer_steps"] == 8
+
+
+def test_sweep_of_schedules_makes_a_job_of_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert train(["-m", *SYNTHETIC, "accumulation=constant,linear", "num_pictures=0"]) == 0
+    (folder,) = (tmp_path / "outputs" / "synthetic_segmentation").iterdir()
+    steps = [read_results(folder / str(job))["num_optimizer_steps"] for job in (0, 1)]
     assert steps == [2, 7]  # 32 micro-batches: two windows of 16; 4, 4, 5, 5, 6, 7, and the last one
 
 
