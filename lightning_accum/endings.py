@@ -46,6 +46,7 @@ def skip_begun_batch(accumulator: Accumulator) -> None:
     window.num_micro_batches -= 1
     window.closes = False
     state.num_micro_steps -= 1
+    accumulator.meter.forget_batch()
     accumulator.hold_last_batch(True)
     accumulator.show(Window(window.num_micro_batches + 2, window.first))
     if window.num_micro_batches == 0:

@@ -88,9 +88,9 @@ class BatchMeter:
             self._num_samples, self._uncounted = float(count_samples(batch)), None
         except ConfigError as error:
             self._num_samples, self._uncounted = float("nan"), error
-        if self._early is None and not self.weight.needs_outputs and type(self.weight) is not Samples:
+        if not self.weight.needs_outputs and type(self.weight) is not Samples:
             try:
-                self._early = self.weight(batch)
+                self.weigh_early(batch)
             except ConfigError as error:
                 self._early = error
 
@@ -120,8 +120,13 @@ class BatchMeter:
         return f"batch {epoch_loop.batch_idx} of epoch {self.trainer.current_epoch}, rank {self.trainer.global_rank}"
 
     def weigh_early(self, batch: Any) -> None:
-        """Count the items of a batch while it still lies in host memory, where reading a count waits for nothing."""
-        self._early = read_weight(self.weight(batch), self._where())
+        """Weigh a batch, unless that was done: before its transfer to a device, or at the latest before it runs."""
+        if self._early is None:
+            self._early = self.weight(batch)
+
+    def forget_batch(self) -> None:
+        """Forget what was weighed of a batch that will not run."""
+        self._early = None
 
     def _told_num_samples(self) -> float:
         """Return the samples of the micro-batch; NaN, told once, if they cannot be counted and nothing needs them."""
@@ -139,8 +144,6 @@ class BatchMeter:
         Items, and samples where ranks or micro-batches differ, take one scalar all-reduce a micro-batch; samples of a
         loader with one batch size take one a training.
         """
-        if unit == "micro_batches":
-            return 0.0
         if unit == "items":
             return self._count_items_over_ranks(batch)
         local = 0.0 if batch is None else float(count_samples(batch))
@@ -155,8 +158,8 @@ class BatchMeter:
     def _count_items_over_ranks(self, batch: Any) -> float:
         if batch is None:
             return self.ranks.sum([0.0])[0]
-        if self._early is None:
-            self._early = read_weight(self.weight(batch), self._where())
+        self.weigh_early(batch)
+        self._early = read_weight(self._early, self._where())
         return self.ranks.sum([self._early])[0]
 
     def _agree_on_batch_size(self, local: float) -> float:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch.plugins.precision import MixedPrecision
 
-from lightning_accum import ConfigError, GradientAccumulation
+from lightning_accum import ConfigError, FromBatch, GradientAccumulation
 from tests.harness import FLOAT32, Scalar, make_loader, make_trainer, singles, train
 
 
@@ -232,3 +232,13 @@ def test_loader_of_another_lightning_is_named_by_its_module() -> None:
     Other.__abstractmethods__ = frozenset()
     with pytest.raises(ConfigError, match=r"of lightning\.pytorch, but got '.*\.Other'"):
         adopt_strategy(Other(), None)
+
+
+def test_items_of_a_batch_that_the_user_skips_are_not_those_of_the_next() -> None:
+    class Skips(Scalar):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> Any:
+            return -1 if batch_idx == 2 else None
+
+    batches = [torch.tensor([1.0]), torch.tensor([2.0]), torch.full((4,), 9.0)]
+    record = train(Skips(), batches, GradientAccumulation(2, unit="items", weight=FromBatch(len)), max_epochs=2)
+    assert record.gradients == pytest.approx([1.5, 1.5], rel=FLOAT32)
