@@ -27,6 +27,11 @@ def move_callback(trainer: pl.Trainer, callback: pl.Callback, position: int) -> 
     return callbacks.index(callback) if callback in callbacks else position
 
 
+def max_steps_of(trainer: pl.Trainer) -> int | None:
+    """Return the optimizer steps after which training ends, ``None`` where Lightning's -1 says that nothing does."""
+    return trainer.max_steps if trainer.max_steps > 0 else None
+
+
 def is_last_batch_of_epoch(trainer: pl.Trainer) -> bool:
     """Return whether the micro-batch in progress is its epoch's last, as far as Lightning knows.
 

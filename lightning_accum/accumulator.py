@@ -95,8 +95,7 @@ class Accumulator:
 
     def _open(self, batch_idx: int, count: float, ahead: Ahead) -> OpenWindow:
         self.is_reduced = True
-        self._losses.clear()
-        self.witness.open()
+        self._clear_gone()
         if self.ranks.world_size == 1:
             self._typical, self.state.references = self.state.references, [0.0] * MAX_TERMS
         window = self.rules.open(self.progress(), batch_idx=batch_idx, count=count, ahead=ahead)
@@ -110,7 +109,7 @@ class Accumulator:
         batches = trainer.num_training_batches
         epochs = trainer.max_epochs
         total = int(batches * epochs) if epochs and epochs > 0 and batches != float("inf") else None
-        max_steps = trainer.max_steps if trainer.max_steps > 0 else None
+        max_steps = _lightning.max_steps_of(trainer)
         return Progress(
             epoch=trainer.current_epoch,
             num_optimizer_steps=state.num_optimizer_steps,
@@ -322,11 +321,13 @@ class Accumulator:
                 f"{self.window.num_micro_batches} micro-batches (only its last one could be evaluated anew). Use a "
                 "factor of 1 with an optimizer that does so (LBFGS, SAM), or another optimizer."
             )
-        state = self.state
-        state.weights = [0.0] * MAX_TERMS
-        state.num_window_samples = state.num_contributing = 0.0
-        self._losses.clear()
+        self.state.clear_sums()
         self._terms = None
+        self._clear_gone()
+
+    def _clear_gone(self) -> None:
+        """Forget what was kept of micro-batches whose gradients are about to be set to zero."""
+        self._losses.clear()
         self.witness.open()
 
     def replay(self, closure: Callable[[], Any], result: Any) -> Callable[[], Any]:

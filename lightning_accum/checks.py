@@ -89,7 +89,6 @@ def _divisor(node: ast.AST) -> ast.expr | None:
         return node.right
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
         return node.value
-    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
-    if is_call and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
         return node.args[0] if node.func.attr in ("div", "div_", "true_divide") else None
     return None

@@ -27,7 +27,7 @@ def count_optimizer_steps(trainer: pl.Trainer, rules: WindowRules) -> float:
         ConfigError: where they cannot be counted in advance and no ``max_steps`` says them: a loader without a length,
             windows in items, a schedule that looks at items or adapts.
     """
-    max_steps = trainer.max_steps if trainer.max_steps > 0 else None
+    max_steps = _lightning.max_steps_of(trainer)
     if trainer.max_epochs == -1:
         return float("inf") if max_steps is None else max_steps
     if trainer.train_dataloader is None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_accum.errors import expected
+from lightning_accum.errors import check_counts, expected
 from lightning_accum.progress import Progress
 from lightning_accum.window import Ahead, EpochEnd, Unit, WindowRules, fraction_of_training
 
@@ -82,9 +82,7 @@ def simulate_windows(
         [1, 2, 4, 8, 5]
     """
     sizes = {"batches_per_epoch": batches_per_epoch, "num_epochs": num_epochs, "batch_size": batch_size}
-    for name, value in (sizes | {"world_size": world_size}).items():
-        if value < 1:
-            raise expected("a whole number of at least 1", value, where=f"{name}=")
+    check_counts(sizes | {"world_size": world_size})
     rules = WindowRules(schedule, unit, epoch_end)
     if not rules.schedule.is_predictable:
         do = "One that looks at more can only be run."

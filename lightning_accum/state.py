@@ -66,6 +66,10 @@ class AccumulationState:
     def clear_window(self) -> None:
         """Forget the open window and its sums."""
         self.window = None
+        self.clear_sums()
+
+    def clear_sums(self) -> None:
+        """Forget what the open window's micro-batches added, but not the window."""
         self.weights = _zeros()
         self.num_window_samples = self.num_contributing = 0.0
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from typing_extensions import override
 
+from lightning_accum._lightning import max_steps_of
 from lightning_accum.callback import GradientAccumulation
 from lightning_accum.errors import ConfigError, expected
 from lightning_accum.norms import NormSwap
@@ -95,7 +96,7 @@ def preview_training(trainer: pl.Trainer, accumulation: GradientAccumulation) ->
         world_size=trainer.world_size,
         unit=rules.unit,
         epoch_end=rules.epoch_end,
-        max_steps=trainer.max_steps if trainer.max_steps > 0 else None,
+        max_steps=max_steps_of(trainer),
     )
 
 

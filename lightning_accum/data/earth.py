@@ -16,7 +16,7 @@ from typing_extensions import override
 from lightning_accum.data.crops import Crops, EpochSampler, RandomCrops, Sample, count_classes, make_picture
 from lightning_accum.data.land_cover import IGNORE_INDEX, WATER, Bytes, find_classes, make_mask
 from lightning_accum.data.tiles import Box, Split, make_tiles, split_tiles
-from lightning_accum.errors import expected
+from lightning_accum.errors import check_counts, expected
 
 HEIGHT: Final = 2700
 WIDTH: Final = 5400
@@ -84,9 +84,7 @@ class EarthDataModule(pl.LightningDataModule):
         if not 1 <= crop_size <= self.tile_size:
             raise expected(f"a crop that fits into a tile of {self.tile_size}", crop_size, "crop_size=")
         self.tiles = make_tiles(TOP, BOTTOM, WIDTH, self.tile_size)
-        for name, value in {"batch_size": batch_size, "num_crops": num_crops}.items():
-            if value < 1:
-                raise expected("a whole number of at least 1", value, f"EarthDataModule({name}=...)")
+        check_counts({"batch_size": batch_size, "num_crops": num_crops}, "EarthDataModule")
         self.batch_size = batch_size
         self.num_crops = num_crops
         self.coast_border = coast_border

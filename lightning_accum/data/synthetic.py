@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from lightning_accum.data.crops import Sample
 from lightning_accum.data.land_cover import IGNORE_INDEX, Bytes
-from lightning_accum.errors import expected
+from lightning_accum.errors import check_counts, expected
 
 COLORS: Final = ("#3b4252", "#d08770", "#a3be8c", "#5e81ac", "#ebcb8b", "#b48ead", "#88c0d0", "#bf616a")
 
@@ -59,9 +59,8 @@ class SyntheticSegmentation(pl.LightningDataModule):
         super().__init__()
         if not 2 <= num_classes <= len(COLORS):
             raise expected(f"from 2 to {len(COLORS)} classes", num_classes, "SyntheticSegmentation(num_classes=...)")
-        for name, value in {"crop_size": crop_size, "batch_size": batch_size, "num_train": num_train}.items():
-            if value < 1:
-                raise expected("a whole number of at least 1", value, f"SyntheticSegmentation({name}=...)")
+        counts = {"crop_size": crop_size, "batch_size": batch_size, "num_train": num_train}
+        check_counts(counts, "SyntheticSegmentation")
         self.num_classes = num_classes
         self.crop_size = crop_size
         self.batch_size = batch_size

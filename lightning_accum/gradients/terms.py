@@ -73,7 +73,3 @@ class TermGradients:
                 parameter.grad = held.mul_(factor)
             else:
                 parameter.grad.add_(held, alpha=factor)
-
-    def clear(self) -> None:
-        """Free all sums."""
-        self._sums.clear()

@@ -7,7 +7,7 @@ from typing import Final
 from torch import Tensor, cat, nn
 from torch.nn import functional
 
-from lightning_accum.errors import expected
+from lightning_accum.errors import check_counts, expected
 
 _STEM_STRIDES: Final = (1, 2, 4)
 
@@ -46,9 +46,7 @@ class UNet(nn.Module):
         stem_stride: int = 2,
     ) -> None:
         super().__init__()
-        for name, value in {"num_classes": num_classes, "in_channels": in_channels, "width": width}.items():
-            if value < 1:
-                raise expected("a whole number of at least 1", value, f"UNet({name}=...)")
+        check_counts({"num_classes": num_classes, "in_channels": in_channels, "width": width}, "UNet")
         if depth < 1 or stem_stride not in _STEM_STRIDES:
             raise expected("depth of at least 1 and stem_stride 1, 2 or 4", (depth, stem_stride), "UNet")
         widths = [min(width * 2**level, max_width) for level in range(depth + 1)]
